@@ -1,0 +1,373 @@
+"""Comparisons: statements that one pair of points should be farther apart than another."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from boostmetric.mining import NONE, nearest_targets_and_impostors
+
+
+@dataclass(frozen=True, eq=False)
+class Comparisons:
+    """m statements "d²(far_r) − d²(near_r) > gap_r" about pairs of rows of a matrix X.
+
+    Made by `from_labels`, `from_triplets`, `from_quadruplets` or `from_pairs`; sets are joined by
+    `+` and chosen from by `comparisons[rows]`. Points are named by their row number, never copied:
+    memory is O(m).
+
+    Attributes
+    ----------
+    pairs : array of shape (P, 2), the distinct pairs i ≤ j in lexicographic order. A point paired
+        with itself is the null pair, (0, 0), at distance 0
+    near, far : arrays of shape (m,), positions in `pairs`
+    gaps : array of shape (m,), or None if all are 0
+    weights : array of shape (m,), or None if all are 1
+    n_points : the number of rows of X that was stated when the comparisons were made, or None
+
+    Examples
+    --------
+    >>> c = Comparisons.from_triplets([[0, 1, 2], [3, 2, 1]])
+    >>> len(c), c.pairs.tolist()
+    (2, [[0, 1], [0, 2], [1, 3], [2, 3]])
+    >>> len(c + Comparisons.from_quadruplets([[0, 1, 2, 3]], weights=2.0))
+    3
+    """
+
+    pairs: NDArray
+    near: NDArray
+    far: NDArray
+    gaps: NDArray | None = None
+    weights: NDArray | None = None
+    n_points: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.near)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} comparisons of {len(self.pairs)} pairs>"
+
+    @classmethod
+    def from_labels(
+        cls,
+        X: ArrayLike,
+        y: ArrayLike,
+        n_targets: int = 3,
+        n_impostors: int = 3,
+        *,
+        sample_weight: ArrayLike | None = None,
+        n_jobs: int | None = None,
+    ) -> Comparisons:
+        """Every point is nearer to its nearest points of the same class than to those of others.
+
+        For each point the `n_targets` nearest points of its class times the `n_impostors` nearest
+        of the other classes, as in the paper's experiments: n·n_targets·n_impostors comparisons.
+        Of points that are equal in coordinates and class one stands for all, and none is its own
+        duplicate's target.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+        y : array of shape (n,), labels of any type that can be sorted
+        n_targets, n_impostors : numbers of neighbours; where a class has fewer, those that exist
+            are used, with a warning
+        sample_weight : array of shape (n,), the weight of the comparisons that a point is the
+            first point of. A point of weight 0 takes no part at all
+        n_jobs : number of threads for the search; the result does not depend on it
+
+        Examples
+        --------
+        >>> len(Comparisons.from_labels([[0], [1], [5], [6]], list("aabb"), 1, 2))
+        8
+        """
+        X, y = np.asarray(X), np.asarray(y)
+        if X.ndim != 2 or y.shape != X.shape[:1]:
+            raise ValueError(
+                f"X of shape (n, D) and n labels are needed; got {X.shape} and {y.shape}."
+            )
+        if not np.issubdtype(X.dtype, np.floating):
+            X = X.astype(np.float64)  # differences of unsigned integers would wrap around
+        classes, labels, counts = np.unique(y, return_inverse=True, return_counts=True)
+        _check_classes(classes, counts)
+        weights = _per_comparison("sample_weight", sample_weight, len(X))
+        rows = np.arange(len(X)) if weights is None else np.flatnonzero(weights > 0)
+        if len(np.unique(labels[rows])) < 2:
+            raise ValueError("points of at least two classes need a positive sample_weight.")
+
+        targets, impostors = nearest_targets_and_impostors(
+            X[rows], labels[rows], n_targets, n_impostors, n_jobs
+        )
+        _warn_of_missing(classes, labels[rows], targets, "target", "n_targets")
+        _warn_of_missing(classes, labels[rows], impostors, "impostor", "n_impostors")
+        anchor = np.repeat(np.arange(len(rows)), n_targets * n_impostors)
+        target = np.repeat(targets, n_impostors, axis=1).ravel()
+        impostor = np.tile(impostors, (1, n_targets)).ravel()
+        exist = (target != NONE) & (impostor != NONE)
+        triplets = rows[np.stack([anchor, target, impostor], axis=1)[exist]]
+        return cls.from_triplets(
+            triplets,
+            weights=None if weights is None else weights[triplets[:, 0]],
+            n_points=len(X),
+        )
+
+    @classmethod
+    def from_triplets(
+        cls,
+        triplets: ArrayLike,
+        *,
+        gaps: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        n_points: int | None = None,
+    ) -> Comparisons:
+        """Rows (a, b, c): a is nearer to b than to c.
+
+        Parameters
+        ----------
+        triplets : array of shape (m, 3) of row numbers
+        gaps : how much larger the squared distance is to be; a number or one per comparison
+        weights : how much a comparison counts, ≥ 0; a number or one per comparison
+        n_points : the number of rows of X, if it is to be checked when X comes
+
+        Examples
+        --------
+        >>> Comparisons.from_triplets([[0, 1, 2]], gaps=1.0)
+        <1 comparisons of 2 pairs>
+        """
+        rows = _indices("triplets", triplets, 3)
+        return cls._from_ends(rows[:, [0, 1]], rows[:, [0, 2]], gaps, weights, n_points)
+
+    @classmethod
+    def from_quadruplets(
+        cls,
+        quadruplets: ArrayLike,
+        *,
+        gaps: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        n_points: int | None = None,
+    ) -> Comparisons:
+        """Rows (a, b, c, d): a and b are nearer to each other than c and d.
+
+        Parameters as in `from_triplets`.
+
+        Examples
+        --------
+        >>> Comparisons.from_quadruplets([[0, 1, 2, 3], [4, 5, 2, 3]])
+        <2 comparisons of 3 pairs>
+        """
+        rows = _indices("quadruplets", quadruplets, 4)
+        return cls._from_ends(rows[:, :2], rows[:, 2:], gaps, weights, n_points)
+
+    @classmethod
+    def from_pairs(
+        cls,
+        pairs: ArrayLike,
+        y: ArrayLike,
+        *,
+        thresholds: ArrayLike = 1.0,
+        weights: ArrayLike | None = None,
+        n_points: int | None = None,
+    ) -> Comparisons:
+        """Pairs with label +1 are to be nearer than their threshold, those with −1 farther.
+
+        Parameters
+        ----------
+        pairs : array of shape (m, 2) of row numbers
+        y : array of shape (m,), +1 for similar and −1 for dissimilar
+        thresholds : positive squared distances; a number or one per pair. For a margin between
+            the two kinds, give similar pairs a lower one
+        weights, n_points : as in `from_triplets`
+
+        Examples
+        --------
+        >>> c = Comparisons.from_pairs([[0, 1], [0, 2]], [1, -1], thresholds=4.0)
+        >>> c.gaps
+        array([-4.,  4.])
+        """
+        rows = _indices("pairs", pairs, 2)
+        similar = np.asarray(y)
+        if similar.shape != rows.shape[:1] or not np.isin(similar, (-1, 1)).all():
+            raise ValueError(
+                f"y must hold a label +1 (similar) or -1 (dissimilar) for each of the {len(rows)} "
+                f"pairs; got shape {similar.shape} with the values {np.unique(similar)[:5]}."
+            )
+        squares = np.broadcast_to(np.asarray(thresholds, dtype=np.float64), rows.shape[:1])
+        if not (np.isfinite(squares).all() and (squares > 0).all()):
+            raise ValueError("thresholds must be positive, finite squared distances.")
+        if len(itself := np.flatnonzero(rows[:, 0] == rows[:, 1])):
+            raise ValueError(
+                f"pair {itself[0]} is a point with itself, {rows[itself[0]].tolist()}."
+            )
+        similar = similar == 1
+        null = np.zeros_like(rows)
+        return cls._from_ends(
+            np.where(similar[:, None], rows, null),
+            np.where(similar[:, None], null, rows),
+            np.where(similar, -squares, squares),
+            weights,
+            n_points,
+        )
+
+    @classmethod
+    def _from_ends(
+        cls,
+        near: NDArray,
+        far: NDArray,
+        gaps: ArrayLike | None,
+        weights: ArrayLike | None,
+        n_points: int | None,
+    ) -> Comparisons:
+        """From arrays (m, 2) of the near and the far pairs, in any order of their ends."""
+        if len(near) == 0:
+            raise ValueError("there are no comparisons: at least one is needed.")
+        ends = np.sort(np.concatenate([near, far]), axis=1)
+        ends[ends[:, 0] == ends[:, 1]] = 0
+        base = int(ends.max()) + 1
+        keys, inverse = np.unique(ends[:, 0] * base + ends[:, 1], return_inverse=True)
+        positions = inverse.reshape(2, -1)
+        if len(same := np.flatnonzero(positions[0] == positions[1])):
+            raise ValueError(
+                f"the near and the far pair of comparison {same[0]} are the same, "
+                f"{near[same[0]].tolist()} and {far[same[0]].tolist()}; {len(same)} comparisons "
+                "are like this. Drop them: no metric can satisfy them."
+            )
+        made = cls(
+            pairs=np.stack([keys // base, keys % base], axis=1),
+            near=positions[0],
+            far=positions[1],
+            gaps=_per_comparison("gaps", gaps, len(near), minimum=-np.inf),
+            weights=_per_comparison("weights", weights, len(near)),
+            n_points=n_points,
+        )
+        if n_points is not None:
+            made.check_points(n_points)
+        return made
+
+    def __getitem__(self, rows: NDArray | slice) -> Comparisons:
+        """The chosen comparisons, on the same table of pairs."""
+        return replace(
+            self,
+            near=self.near[rows],
+            far=self.far[rows],
+            gaps=None if self.gaps is None else self.gaps[rows],
+            weights=None if self.weights is None else self.weights[rows],
+        )
+
+    def __add__(self, other: Comparisons) -> Comparisons:
+        """All comparisons of both sets, in this order."""
+        if not isinstance(other, Comparisons):
+            return NotImplemented
+        if None not in (self.n_points, other.n_points) and self.n_points != other.n_points:
+            raise ValueError(
+                f"comparisons of {self.n_points} and of {other.n_points} points cannot be joined."
+            )
+        return Comparisons._from_ends(
+            np.concatenate([self.pairs[self.near], other.pairs[other.near]]),
+            np.concatenate([self.pairs[self.far], other.pairs[other.far]]),
+            _joined(self.gaps, other.gaps, (len(self), len(other)), 0.0),
+            _joined(self.weights, other.weights, (len(self), len(other)), 1.0),
+            self.n_points if other.n_points is None else other.n_points,
+        )
+
+    def check_points(self, n_points: int) -> None:
+        """Raise a ValueError unless the comparisons are about a matrix of `n_points` rows."""
+        highest = int(self.pairs.max())
+        if highest >= n_points:
+            raise ValueError(
+                f"a comparison names row {highest}, but X has {n_points} rows (0 to "
+                f"{n_points - 1}). Row numbers refer to the X given to fit."
+            )
+        if self.n_points not in (None, n_points):
+            raise ValueError(
+                f"the comparisons are about {self.n_points} points, but X has {n_points} rows. "
+                "Give the X that they were made for; a cross-validation split of it is not that."
+            )
+
+
+def _check_classes(classes: NDArray, counts: NDArray) -> None:
+    if len(classes) < 2:
+        raise ValueError(
+            f"y has one class only, {_name(classes[0])}: comparisons need points of at least two."
+            if len(classes)
+            else "y is empty: labels of at least two classes are needed."
+        )
+    if (counts < 2).any():
+        first = int(np.argmax(counts < 2))
+        raise ValueError(
+            f"class {_name(classes[first])} has 1 sample, so it has no target; a class needs at "
+            f"least 2 ({int((counts < 2).sum())} classes have fewer). Drop the class or join it "
+            "with another."
+        )
+
+
+def _warn_of_missing(
+    classes: NDArray, labels: NDArray, neighbors: NDArray, kind: str, parameter: str
+) -> None:
+    """Warn where points have fewer neighbours than asked for, naming a class."""
+    found = (neighbors != NONE).sum(axis=1)
+    wanted = neighbors.shape[1]
+    if (found < wanted).any():
+        worst = int(np.argmin(found))
+        affected = len(np.unique(labels[found < wanted]))
+        warnings.warn(
+            f"points of class {_name(classes[labels[worst]])} have {found[worst]} {kind}s at "
+            f"distinct places, {parameter}={wanted} were asked for ({affected} classes have too "
+            f"few). Those that exist are used; lower {parameter} to silence this.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _name(label: object) -> str:
+    return repr(label.item() if isinstance(label, np.generic) else label)
+
+
+def _indices(name: str, values: ArrayLike, width: int) -> NDArray:
+    """`values` as an integer array (m, width) of row numbers."""
+    rows = np.asarray(values)
+    if rows.ndim != 2 or rows.shape[1] != width:
+        raise ValueError(f"{name} must be of shape (m, {width}); got {rows.shape}.")
+    if not np.issubdtype(rows.dtype, np.number) or np.iscomplexobj(rows):
+        raise ValueError(f"{name} must hold row numbers of X, integers; got {rows.dtype}.")
+    if not (np.isfinite(rows).all() and (rows == np.floor(rows)).all()):
+        raise ValueError(f"{name} must hold row numbers of X, integers; got fractions or NaN.")
+    if rows.size and rows.min() < 0:
+        raise ValueError(f"{name} must hold row numbers of X, 0 or more; got {rows.min()}.")
+    return rows.astype(np.int64)
+
+
+def _per_comparison(
+    name: str, values: ArrayLike | None, m: int, minimum: float = 0.0
+) -> NDArray | None:
+    """`values` as an array (m,) of finite numbers ≥ minimum; None stays None."""
+    if values is None:
+        return None
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+        numbers = np.broadcast_to(numbers, (m,)) if numbers.ndim == 0 else numbers
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be numbers; got {values!r:.80}.") from None
+    if numbers.shape != (m,):
+        raise ValueError(
+            f"{name} must be a number or an array of shape ({m},); got {numbers.shape}."
+        )
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"{name} must be finite; got NaN or infinity.")
+    if numbers.min() < minimum:
+        raise ValueError(f"{name} must not be negative; got {numbers.min():g}.")
+    return numbers
+
+
+def _joined(
+    one: NDArray | None, two: NDArray | None, sizes: tuple[int, int], default: float
+) -> NDArray | None:
+    if one is None and two is None:
+        return None
+    return np.concatenate(
+        [
+            np.full(size, default) if part is None else part
+            for part, size in zip((one, two), sizes, strict=True)
+        ]
+    )

@@ -1,0 +1,161 @@
+"""The learned metric: a sum of weighted rank-one matrices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import svd
+from sklearn.metrics.pairwise import euclidean_distances
+
+PAIR_BLOCK = 1 << 20
+"""Numbers held at once when the differences of many pairs are formed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """M = Σ_j coefs_j·v_j·v_jᵀ with coefs ≥ 0 and unit columns v_j of `directions`.
+
+    Parameters
+    ----------
+    directions : array of shape (D, J), unit columns
+    coefs : array of shape (J,), non-negative
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> metric = Metric(np.eye(2), np.array([4.0, 1.0]))
+    >>> metric.matrix
+    array([[4., 0.],
+           [0., 1.]])
+    >>> metric.distances([[0, 0]], [[1, 0], [0, 1]])
+    array([[2., 1.]])
+    """
+
+    directions: NDArray
+    coefs: NDArray
+
+    def __post_init__(self) -> None:
+        if self.directions.ndim != 2 or self.coefs.shape != self.directions.shape[1:]:
+            raise ValueError(
+                f"directions of shape {self.directions.shape} and coefs of shape "
+                f"{self.coefs.shape} do not match: (D, J) and (J,) are needed."
+            )
+        if not (np.isfinite(self.directions).all() and np.isfinite(self.coefs).all()):
+            raise ValueError("directions and coefs must be finite.")
+        if (self.coefs < 0).any():
+            raise ValueError("coefs must not be negative: M would not be positive semidefinite.")
+
+    @classmethod
+    def from_components(cls, components: NDArray) -> Metric:
+        """The metric M = componentsᵀ·components, from an array of shape (d, D).
+
+        >>> Metric.from_components(np.array([[3.0, 4.0]])).coefs
+        array([25.])
+        """
+        lengths = np.linalg.norm(components, axis=1)
+        used = lengths > 0
+        return cls((components[used] / lengths[used, None]).T, lengths[used] ** 2)
+
+    @property
+    def n_features(self) -> int:
+        """D, the number of features of a point."""
+        return self.directions.shape[0]
+
+    @property
+    def n_directions(self) -> int:
+        """J, the number of rank-one terms."""
+        return self.directions.shape[1]
+
+    @property
+    def matrix(self) -> NDArray:
+        """M, of shape (D, D). O(J·D²)."""
+        scaled = self.directions * np.sqrt(self.coefs)
+        return scaled @ scaled.T
+
+    @cached_property
+    def components(self) -> NDArray:
+        """Rows L with M = LᵀL: the eigenvectors of M by falling eigenvalue, times its root.
+
+        As many rows as M has rank. From the singular values of √coefs·directionsᵀ, so no
+        accuracy is lost to forming M. Each row's largest entry is positive. O(J·D·min(J, D)).
+        """
+        _, roots, rows = svd((self.directions * np.sqrt(self.coefs)).T, full_matrices=False)
+        if len(roots):
+            rank = int((roots > roots[0] * max(rows.shape) * np.finfo(roots.dtype).eps).sum())
+            roots, rows = roots[:rank], rows[:rank]
+        return fix_signs(rows.T).T * roots[:, None]
+
+    @property
+    def eigenvalues(self) -> NDArray:
+        """The positive eigenvalues of M, falling."""
+        values: NDArray = np.einsum("ij,ij->i", self.components, self.components)
+        return values
+
+    def transform(self, X: ArrayLike) -> NDArray:
+        """Points whose Euclidean distance is this metric: X·componentsᵀ."""
+        transformed: NDArray = np.asarray(X) @ self.components.T
+        return transformed
+
+    def distances(
+        self, X: ArrayLike, Y: ArrayLike | None = None, *, squared: bool = False
+    ) -> NDArray:
+        """Distances of all rows of X to all rows of Y (or of X), of shape (len(X), len(Y)).
+
+        Computed between transformed points: no array larger than the result is formed.
+        """
+        other = None if Y is None else self.transform(Y)
+        result: NDArray = euclidean_distances(self.transform(X), other, squared=squared)
+        return result
+
+    def pair_distances(self, X: ArrayLike, pairs: NDArray, *, squared: bool = False) -> NDArray:
+        """Distances of the rows `pairs[:, 0]` and `pairs[:, 1]` of X, of shape (len(pairs),)."""
+        points = self.transform(X)
+        squares = np.empty(len(pairs), dtype=points.dtype)
+        size = max(1, PAIR_BLOCK // max(1, points.shape[1]))
+        for start in range(0, len(pairs), size):
+            block = pairs[start : start + size]
+            differences = points[block[:, 0]] - points[block[:, 1]]
+            squares[start : start + size] = np.einsum("ij,ij->i", differences, differences)
+        return squares if squared else np.sqrt(squares)
+
+    def truncate(self, n_components: int | float) -> Metric:
+        """The closest metric of low rank: the leading eigenvectors of M with their eigenvalues.
+
+        Parameters
+        ----------
+        n_components : int, the rank to keep at most; or a float in (0, 1), the share of the trace
+            that the kept eigenvalues must reach
+
+        Examples
+        --------
+        >>> Metric(np.eye(3), np.array([6.0, 3.0, 1.0])).truncate(0.85).eigenvalues.round(6)
+        array([6., 3.])
+        """
+        if isinstance(n_components, float):
+            shares = np.cumsum(self.eigenvalues) / np.sum(self.eigenvalues)
+            n_components = int(np.searchsorted(shares, n_components)) + 1
+        return Metric.from_components(self.components[:n_components])
+
+    def compose(self, inner: Metric | NDArray) -> Metric:
+        """The metric x, z ↦ self(L·x, L·z), with L the components of `inner`, or an array (d, D).
+
+        M = Lᵀ·M_self·L: again a sum of rank-one matrices, one for each of self's directions.
+
+        >>> Metric(np.eye(1), np.ones(1)).compose(np.array([[0.0, 2.0]])).matrix
+        array([[0., 0.],
+               [0., 4.]])
+        """
+        components = inner.components if isinstance(inner, Metric) else inner
+        scaled = self.directions * np.sqrt(self.coefs)
+        return Metric.from_components(scaled.T @ components)
+
+
+def fix_signs(vectors: NDArray) -> NDArray:
+    """The columns of `vectors`, each with the sign that makes its largest entry positive."""
+    if vectors.size == 0:
+        return vectors
+    largest = np.take_along_axis(vectors, np.abs(vectors).argmax(axis=0)[None], axis=0)
+    return vectors * np.where(largest < 0, -1, 1).astype(vectors.dtype)

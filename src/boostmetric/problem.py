@@ -1,0 +1,107 @@
+"""Points and comparisons together: everything that a solver asks of the data.
+
+The mathematics of the file. The scatter Â = Σ_r u_r·A_r is a sum over m comparisons of matrices
+A_r = (a_i − a_k)(a_i − a_k)ᵀ − (a_i − a_j)(a_i − a_j)ᵀ that are never formed. Collect the duals by
+pair, q_p = Σ_{r: far=p} u_r − Σ_{r: near=p} u_r; then Â = Σ_p q_p·(x_i − x_j)(x_i − x_j)ᵀ = Xᵀ·L·X,
+where L is the Laplacian of the graph with the edge weights q: L = diag(d) − (U + Uᵀ), U holding q_p
+at (i, j) and d the row sums. With Y = U·X (sparse), Â = S + Sᵀ for S = Xᵀ(½·d∘X − Y).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from scipy.sparse.linalg import LinearOperator
+
+from boostmetric.comparisons import Comparisons
+from boostmetric.metric import Metric
+
+OPERATOR_ABOVE = 600
+"""Number of features above which the scatter is an operator instead of a matrix."""
+
+
+class Problem:
+    """The linear map M ↦ margins of the comparisons, and its adjoint, for given points.
+
+    Parameters
+    ----------
+    X : array of shape (n, D), float32 or float64; centred inside, as distances do not depend on it
+    comparisons : Comparisons; those of weight 0 are left out
+
+    Attributes
+    ----------
+    gaps : array of shape (m,) or None
+    weights : array of shape (m,) or None
+    """
+
+    def __init__(self, X: NDArray, comparisons: Comparisons) -> None:
+        comparisons.check_points(len(X))
+        if comparisons.weights is not None:
+            comparisons = comparisons[np.flatnonzero(comparisons.weights > 0)]
+            if len(comparisons) == 0:
+                raise ValueError("all comparisons have weight 0: at least one must count.")
+        self.X = X - X.mean(axis=0, dtype=np.float64).astype(X.dtype)
+        self._pairs = comparisons.pairs
+        self._near, self._far = comparisons.near, comparisons.far
+        self._row_starts = np.searchsorted(self._pairs[:, 0], np.arange(len(X) + 1))
+        self._i, self._j = np.ascontiguousarray(self._pairs.T)
+        self.gaps = comparisons.gaps
+        self.weights = None if comparisons.weights is None else comparisons.weights.astype(X.dtype)
+
+    @property
+    def n_features(self) -> int:
+        """D."""
+        return self.X.shape[1]
+
+    def scatter(self, duals: NDArray) -> NDArray | LinearOperator:
+        """Â = Σ_r u_r·A_r = XᵀLX, as a matrix, or as an operator where D is large.
+
+        The matrix costs O(m + P·D + n·D²), one product with the operator O(m + P + n·D).
+        """
+        upper, degree = self._graph(duals)
+        if self.n_features > OPERATOR_ABOVE:
+            return self._scatter_operator(upper, degree)
+        half = self.X.T @ (degree[:, None] / 2 * self.X - upper @ self.X)
+        matrix: NDArray = half + half.T
+        return matrix
+
+    def responses(self, direction: NDArray) -> NDArray:
+        """h_r = vᵀA_r v = ((x_far)ᵀv)² − ((x_near)ᵀv)², of shape (m,). O(n·D + P + m)."""
+        projection = self.X @ direction
+        squares = projection[self._i] - projection[self._j]
+        squares *= squares
+        responses: NDArray = squares[self._far] - squares[self._near]
+        return responses
+
+    def margins(self, metric: Metric | None = None) -> NDArray:
+        """ρ_r = d²(far_r) − d²(near_r) − gap_r under a metric, or under M = 0. Shape (m,)."""
+        if metric is None or metric.n_directions == 0:
+            margins = np.zeros(len(self._near), dtype=self.X.dtype)
+        else:
+            squares = metric.pair_distances(self.X, self._pairs, squared=True)
+            margins = squares[self._far] - squares[self._near]
+        if self.gaps is not None:
+            margins -= self.gaps.astype(margins.dtype)
+        return margins
+
+    def _graph(self, duals: NDArray) -> tuple[csr_matrix, NDArray]:
+        """The upper triangle U of the weighted graph, and its degrees d."""
+        n, n_pairs = len(self.X), len(self._pairs)
+        q = np.bincount(self._far, duals, n_pairs) - np.bincount(self._near, duals, n_pairs)
+        degree = np.bincount(self._i, q, n) + np.bincount(self._j, q, n)
+        # The table of pairs is sorted by row, so it is the structure of a CSR matrix as it stands.
+        upper = csr_matrix((q.astype(self.X.dtype), self._j, self._row_starts), shape=(n, n))
+        return upper, degree.astype(self.X.dtype)
+
+    def _scatter_operator(self, upper: csr_matrix, degree: NDArray) -> LinearOperator:
+        lower = upper.T
+
+        def product(V: NDArray) -> NDArray:
+            projections = self.X @ V.reshape(self.n_features, -1)
+            flow = degree[:, None] * projections - upper @ projections - lower @ projections
+            result: NDArray = self.X.T @ flow
+            return result.reshape(V.shape)
+
+        shape = (self.n_features, self.n_features)
+        return LinearOperator(shape, matvec=product, matmat=product, dtype=self.X.dtype)
