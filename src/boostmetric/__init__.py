@@ -2,11 +2,16 @@
 
 from boostmetric.boosting import Boosting, Iteration, Status, boost
 from boostmetric.comparisons import Comparisons
+from boostmetric.estimators import BoostMetric
+from boostmetric.evaluation import knn_error, satisfied_share
 from boostmetric.losses import LOSSES, Exponential, Logistic, Loss
 from boostmetric.metric import Metric
 
+__version__ = "0.1.0"
+
 __all__ = [
     "LOSSES",
+    "BoostMetric",
     "Boosting",
     "Comparisons",
     "Exponential",
@@ -16,4 +21,6 @@ __all__ = [
     "Metric",
     "Status",
     "boost",
+    "knn_error",
+    "satisfied_share",
 ]

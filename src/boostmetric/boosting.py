@@ -207,7 +207,8 @@ def _begin(
         margins=margins,
         duals=duals,
     )
-    if start is not None and start.n_directions:
+    if start is not None:
+        start = start.astype(problem.X.dtype)
         fit.directions, fit.coefs = list(start.directions.T), start.coefs.tolist()
         fit.margins = problem.margins(start)
         fit.duals = loss.duals(fit.margins, problem.weights)
@@ -242,7 +243,7 @@ def boost_passes(
     base: NDArray,
     n_passes: int,
     compare: Callable[[NDArray], Comparisons],
-    run: Callable[[NDArray, Comparisons], Boosting],
+    run: Callable[[NDArray, NDArray, Comparisons], Boosting],
 ) -> Iterator[Pass]:
     """Multi-pass boosting: every pass compares and boosts in the space that the last one learned.
 
@@ -252,7 +253,7 @@ def boost_passes(
     base : array of shape (d, D), the transformation before the first pass
     n_passes : number of passes at most
     compare : makes the comparisons of a pass from the points in its space
-    run : boosts, given the points and the comparisons
+    run : boosts, given the base of the pass, the points in its space, and their comparisons
 
     Yields
     ------
@@ -261,7 +262,7 @@ def boost_passes(
     """
     for _ in range(n_passes):
         points = X @ base.T
-        done = Pass(base, run(points, compare(points)))
+        done = Pass(base, run(base, points, compare(points)))
         yield done
         if not done.fit.directions:
             return

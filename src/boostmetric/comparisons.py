@@ -90,12 +90,9 @@ class Comparisons:
             )
         if not np.issubdtype(X.dtype, np.floating):
             X = X.astype(np.float64)  # differences of unsigned integers would wrap around
-        classes, labels, counts = np.unique(y, return_inverse=True, return_counts=True)
-        _check_classes(classes, counts)
-        weights = _per_comparison("sample_weight", sample_weight, len(X))
+        classes, labels = encode_labels(y)
+        weights = non_negative("sample_weight", sample_weight, len(X))
         rows = np.arange(len(X)) if weights is None else np.flatnonzero(weights > 0)
-        if len(np.unique(labels[rows])) < 2:
-            raise ValueError("points of at least two classes need a positive sample_weight.")
 
         targets, impostors = nearest_targets_and_impostors(
             X[rows], labels[rows], n_targets, n_impostors, n_jobs
@@ -237,8 +234,8 @@ class Comparisons:
             pairs=np.stack([keys // base, keys % base], axis=1),
             near=positions[0],
             far=positions[1],
-            gaps=_per_comparison("gaps", gaps, len(near), minimum=-np.inf),
-            weights=_per_comparison("weights", weights, len(near)),
+            gaps=_numbers("gaps", gaps, len(near)),
+            weights=non_negative("weights", weights, len(near)),
             n_points=n_points,
         )
         if n_points is not None:
@@ -286,20 +283,32 @@ class Comparisons:
             )
 
 
-def _check_classes(classes: NDArray, counts: NDArray) -> None:
+def encode_labels(y: NDArray) -> tuple[NDArray, NDArray]:
+    """The classes of y, sorted, and for each entry of y the position of its class.
+
+    Raises a ValueError unless there are at least two classes with at least two entries each.
+
+    >>> encode_labels(np.array(["b", "a", "b", "a"]))[1].tolist()
+    [1, 0, 1, 0]
+    """
+    if len(y) == 0:
+        raise ValueError("y is empty: labels of at least two classes are needed.")
+    try:
+        classes, labels, counts = np.unique(y, return_inverse=True, return_counts=True)
+    except TypeError as error:
+        raise ValueError(f"y must hold labels of one type, which can be sorted: {error}.") from None
     if len(classes) < 2:
         raise ValueError(
             f"y has one class only, {_name(classes[0])}: comparisons need points of at least two."
-            if len(classes)
-            else "y is empty: labels of at least two classes are needed."
         )
     if (counts < 2).any():
         first = int(np.argmax(counts < 2))
         raise ValueError(
             f"class {_name(classes[first])} has 1 sample, so it has no target; a class needs at "
-            f"least 2 ({int((counts < 2).sum())} classes have fewer). Drop the class or join it "
-            "with another."
+            f"least 2 ({int((counts < 2).sum())} of {len(classes)} classes have fewer). Drop the "
+            "class or join it with another."
         )
+    return classes, labels.reshape(-1)
 
 
 def _warn_of_missing(
@@ -338,25 +347,28 @@ def _indices(name: str, values: ArrayLike, width: int) -> NDArray:
     return rows.astype(np.int64)
 
 
-def _per_comparison(
-    name: str, values: ArrayLike | None, m: int, minimum: float = 0.0
-) -> NDArray | None:
-    """`values` as an array (m,) of finite numbers ≥ minimum; None stays None."""
+def non_negative(name: str, values: ArrayLike | None, size: int) -> NDArray | None:
+    """`values` as an array (size,) of finite numbers, 0 or more; a single one is repeated."""
+    numbers = _numbers(name, values, size)
+    if numbers is not None and numbers.min() < 0:
+        raise ValueError(f"{name} must not be negative; got {numbers.min():g}.")
+    return numbers
+
+
+def _numbers(name: str, values: ArrayLike | None, size: int) -> NDArray | None:
+    """`values` as an array (size,) of finite numbers; None stays None, a number is repeated."""
     if values is None:
         return None
     try:
         numbers = np.asarray(values, dtype=np.float64)
-        numbers = np.broadcast_to(numbers, (m,)) if numbers.ndim == 0 else numbers
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be numbers; got {values!r:.80}.") from None
-    if numbers.shape != (m,):
-        raise ValueError(
-            f"{name} must be a number or an array of shape ({m},); got {numbers.shape}."
-        )
+    if numbers.ndim == 0:
+        numbers = np.full(size, numbers)
+    if numbers.shape != (size,):
+        raise ValueError(f"{name} must be of shape ({size},); got {numbers.shape}.")
     if not np.isfinite(numbers).all():
         raise ValueError(f"{name} must be finite; got NaN or infinity.")
-    if numbers.min() < minimum:
-        raise ValueError(f"{name} must not be negative; got {numbers.min():g}.")
     return numbers
 
 

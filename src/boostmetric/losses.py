@@ -16,8 +16,9 @@ To add a loss, derive from `Loss` and implement `value` and `duals`:
 ...         slack = 2 * np.maximum(1 - margins, 0)
 ...         return slack if weights is None else weights * slack
 >>> from sklearn.datasets import load_iris
->>> BoostMetric(loss=SquaredHinge(), max_iter=20).fit(*load_iris(return_X_y=True)).n_iter_
-20
+>>> X, y = load_iris(return_X_y=True)
+>>> BoostMetric(loss=SquaredHinge(), max_iter=20).fit(X, y).score(X, y) > 0.9
+True
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class Exponential(Loss):
     Exponents are taken after subtracting their maximum: none overflows, and one of them is 1.
 
     >>> import numpy as np
-    >>> Exponential().value(np.array([1e4, 1e4]))
-    -9999.306852819441
+    >>> round(Exponential().value(np.array([1e4, 1e4])), 6)
+    -9999.306853
     """
 
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:

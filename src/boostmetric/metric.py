@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.linalg import svd
 from sklearn.metrics.pairwise import euclidean_distances
 
@@ -69,6 +69,10 @@ class Metric:
         """J, the number of rank-one terms."""
         return self.directions.shape[1]
 
+    def astype(self, dtype: DTypeLike) -> Metric:
+        """The same metric in another precision."""
+        return Metric(self.directions.astype(dtype), self.coefs.astype(dtype))
+
     @property
     def matrix(self) -> NDArray:
         """M, of shape (D, D). O(J·D²)."""
@@ -98,6 +102,12 @@ class Metric:
         """Points whose Euclidean distance is this metric: X·componentsᵀ."""
         transformed: NDArray = np.asarray(X) @ self.components.T
         return transformed
+
+    def distance(self, u: ArrayLike, v: ArrayLike, squared: bool = False) -> float:
+        """The distance of two points, ‖L·(u − v)‖ with L the components, or its square."""
+        difference = self.components @ (np.asarray(u) - np.asarray(v))
+        square = float(difference @ difference)
+        return square if squared else square**0.5
 
     def distances(
         self, X: ArrayLike, Y: ArrayLike | None = None, *, squared: bool = False

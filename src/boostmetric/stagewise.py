@@ -66,22 +66,23 @@ def line_search(
     costs = np.maximum(-responses, 0).astype(np.float64)
     precision = max(1e-10, 8 * float(np.finfo(margins.dtype).eps))
 
-    def balance(u: NDArray) -> float:
-        return _log(float(u @ gains)) - _log(alpha + float(u @ costs))
+    def gain_and_cost(u: NDArray) -> tuple[float, float]:
+        u = u.astype(np.float64, copy=False)
+        return float(u @ gains), alpha + float(u @ costs)
 
-    # As if u decayed like exp(−w·h): exact for the exponential loss, of the right size for others.
-    gain, cost = float(duals @ gains), alpha + float(duals @ costs)
+    gain, cost = gain_and_cost(duals)
     if gain <= cost:  # λ_max exceeds alpha by less than rounding
         return Step(0.0, margins, duals, 0, bounded=True)
+    # As if u decayed like exp(−w·h): exact for the exponential loss, of the right size for others.
     rate = float(duals @ gains**2) / gain + (float(duals @ costs**2) / cost if cost > 0 else 0.0)
     cap = CAP / (gain - cost)
     low, high = 0.0, math.inf
-    last, last_balance = 0.0, _log(gain) - _log(cost)
+    last, last_balance = 0.0, _balance(gain, cost)
     w = min(cap, last_balance / rate if math.isfinite(last_balance) else 1 / rate)
     for n_evaluations in range(1, MAX_EVALUATIONS + 1):
         new_margins = margins + margins.dtype.type(w) * responses
         new_duals = loss.duals(new_margins, weights)
-        now = balance(new_duals)
+        now = _balance(*gain_and_cost(new_duals))
         if now > 0:
             low = w
         else:  # also where both sides have underflowed to zero
@@ -126,5 +127,7 @@ def _secant(x0: float, y0: float, x1: float, y1: float) -> float:
     return x1 - y1 * (x1 - x0) / (y1 - y0)
 
 
-def _log(value: float) -> float:
-    return math.log(value) if value > 0 else -math.inf
+def _balance(gain: float, cost: float) -> float:
+    """log(gain) − log(cost), infinite where one of them has underflowed, NaN where both have."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.log(gain) - np.log(cost))

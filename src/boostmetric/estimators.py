@@ -1,0 +1,455 @@
+"""BoostMetric, the scikit-learn estimator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags, check_array, check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+
+from boostmetric.boosting import Boosting, Iteration, boost_passes
+from boostmetric.comparisons import Comparisons, encode_labels, non_negative
+from boostmetric.evaluation import satisfied_share
+from boostmetric.initial import starting_transformation
+from boostmetric.losses import LOSSES, Loss
+from boostmetric.metric import Metric
+from boostmetric.monitor import CallbackSupportMixin, Monitor, with_callbacks
+from boostmetric.parameters import check_parameters
+from boostmetric.training import Training
+
+
+class BoostMetric(
+    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
+    """Learn a Mahalanobis metric by boosting rank-one matrices (Shen et al., JMLR 2012).
+
+    Minimises F(ρ) + alpha·Tr M over M ⪰ 0, where ρ_r = d²_M(far_r) − d²_M(near_r) are the margins
+    of comparisons. M is a sum of rank-one matrices; each iteration adds one, the leading
+    eigenvector of a matrix that the badly satisfied comparisons dominate.
+
+    Parameters
+    ----------
+    loss : {"logistic", "exponential"} or Loss, default="logistic"
+        F, how margins count. The logistic loss bears with comparisons that cannot be satisfied.
+    solver : {"stagewise"}, default="stagewise"
+        How coefficients are found: stage-wise, each once, when its direction is added.
+    alpha : float, default=1e-7
+        The price of a unit of trace. Small values, down to 0, hardly matter.
+    alpha_relative : bool, default=True
+        Whether alpha is a fraction of the largest eigenvalue of the first scatter, above which
+        M = 0 is optimal; else it is the paper's absolute v.
+    max_iter : int, default=500
+        Number of iterations at most, in each pass.
+    n_neighbors : int or (int, int), default=3
+        With labels, the number of targets and of impostors of each point.
+    n_passes : int, default=1
+        With labels, how often neighbours are looked for: after each pass again, in the space it
+        learned.
+    n_components : int, float or None, default=None
+        Keep this many leading eigenvectors of M at most, or, for a float in (0, 1), as many as
+        carry this share of its trace.
+    init : None, {"scale", "whiten", "pca", "lda"} or array of shape (d, D), default=None
+        A transformation to start from: neighbours are looked for, and the metric learned, in its
+        image. "whiten" is by the shrunk within-class covariance.
+    tol : float, default=0.0
+        End a pass when the objective has fallen by no more than this share of its whole fall in
+        the last `n_iter_no_change` iterations.
+    early_stopping : bool, default=False
+        Hold out data and keep the metric that does best on them: by the error of the
+        `n_neighbors` nearest neighbours where there are labels, else by the comparisons violated.
+    validation_fraction : float, default=0.1
+        The share that `early_stopping` holds out, of each class or of the comparisons.
+    n_iter_no_change : int, default=50
+        Iterations without progress after which `tol` or `early_stopping` end a pass.
+    warm_start : bool, default=False
+        Go on from the metric of the last call of `fit`, in its last pass, instead of from nothing.
+    n_jobs : int or None, default=None
+        Number of threads that look for neighbours. The result does not depend on it.
+    random_state : int, RandomState or None, default=None
+        Chooses what `early_stopping` holds out; nothing else is random.
+    verbose : int, default=0
+        1 logs every tenth iteration, 2 every one (logger "boostmetric").
+
+    Attributes
+    ----------
+    components_ : array of shape (n_components, D)
+        M = components_ᵀ·components_; rows by falling eigenvalue of M.
+    metric_ : Metric
+        The metric over the features of X: directions, coefficients, distances.
+    n_iter_ : int
+        Number of iterations, in all passes.
+    history_ : dict of arrays of shape (n_iter_,)
+        After each iteration: "pass", "objective", "lambda_max", "coef", "n_violated", "seconds".
+    status_ : Status
+        How the last pass ended; its text says what to do.
+    alpha_ : float
+        The absolute alpha of the last pass.
+    n_features_in_, feature_names_in_
+        As in every scikit-learn estimator.
+
+    Examples
+    --------
+    >>> from boostmetric import BoostMetric, knn_error
+    >>> from sklearn.datasets import load_wine
+    >>> X, y = load_wine(return_X_y=True)
+    >>> learner = BoostMetric().fit(X[::2], y[::2])
+    >>> knn_error(X[::2], y[::2], X[1::2], y[1::2]) > 0.25
+    True
+    >>> Z = learner.transform(X)
+    >>> knn_error(Z[::2], y[::2], Z[1::2], y[1::2]) < 0.1
+    True
+
+    From statements alone, here that point 0 is nearer to point 1 than to point 2, and so on:
+
+    >>> from boostmetric import Comparisons
+    >>> comparisons = Comparisons.from_triplets([[0, 1, 2], [3, 1, 0], [4, 3, 2]])
+    >>> BoostMetric(max_iter=5).fit(X, comparisons=comparisons).score(X, comparisons=comparisons)
+    1.0
+    """
+
+    metric_: Metric
+    components_: NDArray
+
+    def __init__(
+        self,
+        loss: str | Loss = "logistic",
+        *,
+        solver: str = "stagewise",
+        alpha: float = 1e-7,
+        alpha_relative: bool = True,
+        max_iter: int = 500,
+        n_neighbors: int | tuple[int, int] = 3,
+        n_passes: int = 1,
+        n_components: int | float | None = None,
+        init: str | ArrayLike | None = None,
+        tol: float = 0.0,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 50,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.loss = loss
+        self.solver = solver
+        self.alpha = alpha
+        self.alpha_relative = alpha_relative
+        self.max_iter = max_iter
+        self.n_neighbors = n_neighbors
+        self.n_passes = n_passes
+        self.n_components = n_components
+        self.init = init
+        self.tol = tol
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        comparisons: Comparisons | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Learn the metric from labels, from comparisons, or from both together.
+
+        Parameters
+        ----------
+        X : array of shape (n, D); float32 is kept, anything else becomes float64
+        y : array of shape (n,), labels of any type
+        comparisons : Comparisons of the rows of this X
+        sample_weight : array of shape (n,), the weight of the comparisons that are made from a
+            point and its neighbours; a weight of 2 is the same as giving the point twice, one of 0
+            as leaving it out
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self.get_params(deep=False))
+        resumed = getattr(self, "_resume", None) if self.warm_start else None
+        X = self._validate_points(X, reset=resumed is None)
+        labels, weights = self._check_targets(X, y, comparisons, sample_weight)
+        if (X[0] == X).all():
+            raise ValueError(f"all {len(X)} points are identical: there is no metric to learn.")
+
+        base, start = resumed or (self._starting_transformation(X, labels, weights), None)
+        base = base.astype(X.dtype)
+        n_passes = 1 if resumed else self.n_passes
+        training = self._training(labels, weights, comparisons, start)
+        fit_data = {"X": X, "y": y, "metadata": {"sample_weight": sample_weight}}
+        monitor = Monitor(self, self._metric_attributes, n_passes, fit_data)
+        passes = list(
+            boost_passes(X, base, n_passes, training.compare, partial(training.run, monitor))
+        )
+        self._check_first_pass(passes[0].fit)
+        fruitful = [done for done in passes if done.fit.directions]
+        metric = fruitful[-1].metric if fruitful else Metric.from_components(base)
+        for name, value in self._metric_attributes(metric).items():
+            setattr(self, name, value)
+        self._resume = (fruitful[-1].base, fruitful[-1].fit.metric) if fruitful else None
+        self.status_ = passes[-1].fit.status
+        self.alpha_ = passes[-1].fit.alpha
+        self.history_ = _history([done.fit for done in passes])
+        self.n_iter_ = len(self.history_["pass"])
+        monitor.end()
+        return self
+
+    def transform(self, X: ArrayLike) -> NDArray:
+        """Points whose Euclidean distance is the learned metric, X·components_ᵀ.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+
+        Returns
+        -------
+        array of shape (n, n_components)
+        """
+        check_is_fitted(self)
+        X = self._validate_points(X, reset=False)
+        transformed: NDArray = X @ self.components_.T
+        return transformed
+
+    def score(
+        self, X: ArrayLike, y: ArrayLike | None = None, *, comparisons: Comparisons | None = None
+    ) -> float:
+        """The share of comparisons that the learned metric satisfies.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+        y : array of shape (n,), labels to make comparisons from as `fit` does in its first pass
+        comparisons : Comparisons of the rows of X, instead of or beside labels
+        """
+        check_is_fitted(self)
+        X = self._validate_points(X, reset=False)
+        labels, _ = self._check_targets(X, y, comparisons, None)
+        compared = Training(labels, comparisons=comparisons, n_neighbors=self._neighbors()).compare(
+            X
+        )
+        return satisfied_share(self.metric_, X, compared)
+
+    def get_mahalanobis_matrix(self) -> NDArray:
+        """M, a new array of shape (D, D)."""
+        check_is_fitted(self)
+        return self.metric_.matrix
+
+    def get_metric(self) -> Callable[..., float]:
+        """The distance as a function of two points, f(u, v, squared=False).
+
+        It can be given as `metric` to scikit-learn's neighbours, and pickled; transforming the
+        points first is much faster.
+
+        Examples
+        --------
+        >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [3.0, 0.0], [3.0, 1.0]])
+        >>> distance = BoostMetric(n_neighbors=1).fit(X, [0, 0, 1, 1]).get_metric()
+        >>> distance(X[0], X[2]) > distance(X[0], X[1])
+        True
+        """
+        check_is_fitted(self)
+        return self.metric_.distance
+
+    def pair_distance(self, pairs: ArrayLike, X: ArrayLike | None = None) -> NDArray:
+        """Distances within pairs, not squared, of shape (m,).
+
+        Parameters
+        ----------
+        pairs : array of shape (m, 2) of row numbers of X, or of shape (m, 2, D), the points
+        X : array of shape (n, D); only with row numbers
+        """
+        check_is_fitted(self)
+        if X is None:
+            points = check_array(pairs, allow_nd=True, dtype=[np.float64, np.float32])
+            if points.ndim != 3 or points.shape[1] != 2:
+                raise ValueError(
+                    f"pairs of shape {points.shape} came without X. Give an array (m, 2, "
+                    f"{self.n_features_in_}) of points, or row numbers (m, 2) together with X."
+                )
+            rows = np.arange(2 * len(points)).reshape(-1, 2)
+            X = points.reshape(-1, points.shape[2])
+        else:
+            rows = np.asarray(pairs)
+            if rows.ndim != 2 or rows.shape[1] != 2 or not np.issubdtype(rows.dtype, np.integer):
+                raise ValueError(
+                    "with X, pairs must be row numbers, integers of shape (m, 2); got "
+                    f"{rows.dtype} of shape {rows.shape}."
+                )
+        points = self._validate_points(X, reset=False)
+        for row in (rows.min(), rows.max()):
+            if not 0 <= row < len(points):
+                raise ValueError(f"a pair names row {row}: X has the rows 0 to {len(points) - 1}.")
+        return self.metric_.pair_distances(points, rows)
+
+    def pair_score(self, pairs: ArrayLike, X: ArrayLike | None = None) -> NDArray:
+        """The negative of `pair_distance`: the higher, the more similar."""
+        return -self.pair_distance(pairs, X)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.components_.shape[0]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def _neighbors(self) -> tuple[int, int]:
+        """The numbers of targets and of impostors."""
+        if isinstance(self.n_neighbors, tuple | list):
+            targets, impostors = self.n_neighbors
+            return targets, impostors
+        return self.n_neighbors, self.n_neighbors
+
+    def _validate_points(self, X: ArrayLike, reset: bool) -> NDArray:
+        try:
+            validated: NDArray = validate_data(
+                self,
+                X,
+                reset=reset,
+                dtype=[np.float64, np.float32],
+                ensure_min_samples=2 if reset else 1,
+            )
+        except ValueError as error:
+            if "could not convert string" in str(error):
+                raise ValueError(
+                    f"X must be numeric, but {error}. Encode or drop columns of text."
+                ) from None
+            raise
+        return validated
+
+    def _check_targets(
+        self,
+        X: NDArray,
+        y: ArrayLike | None,
+        comparisons: Comparisons | None,
+        sample_weight: ArrayLike | None,
+    ) -> tuple[NDArray | None, NDArray | None]:
+        """Labels as integers and sample weights, or None; all that can be wrong with them is."""
+        if comparisons is not None:
+            if not isinstance(comparisons, Comparisons):
+                raise TypeError(
+                    f"comparisons must be made by Comparisons.from_triplets, from_quadruplets or "
+                    f"from_pairs; got {type(comparisons).__name__}."
+                )
+            comparisons.check_points(len(X))
+        if y is None:
+            if comparisons is None:
+                raise ValueError(
+                    f"{type(self).__name__} requires y to be passed, but the target y is None. "
+                    "Pass labels y, or comparisons=Comparisons.from_triplets(...)."
+                )
+            for given, what in (
+                (sample_weight is not None, "sample_weight"),
+                (self.n_passes > 1, f"n_passes={self.n_passes}"),
+                (
+                    isinstance(self.init, str) and self.init in ("whiten", "lda"),
+                    f"init={self.init!r}",
+                ),
+            ):
+                if given:
+                    raise ValueError(f"{what} needs labels y: comparisons alone came.")
+            return None, None
+        targets: NDArray = column_or_1d(y, warn=True)
+        check_consistent_length(X, targets)
+        check_classification_targets(targets)
+        labels = encode_labels(targets)[1]
+        weights = non_negative("sample_weight", sample_weight, len(X))
+        if weights is not None and len(np.unique(labels[weights > 0])) < 2:
+            raise ValueError(
+                "sample_weight is zero for all points, or for all but those of one class: points "
+                "of at least two classes must count."
+            )
+        return labels, weights
+
+    def _starting_transformation(
+        self, X: NDArray, labels: NDArray | None, weights: NDArray | None
+    ) -> NDArray:
+        D = X.shape[1]
+        if isinstance(self.n_components, Integral) and self.n_components > D:
+            raise ValueError(f"n_components={self.n_components}, but X has {D} features.")
+        if self.init is not None and not isinstance(self.init, str):
+            given = check_array(self.init, dtype=[np.float64, np.float32])
+            if given.shape[1] != D:
+                raise ValueError(
+                    f"init of shape {given.shape} does not map the {D} features of X: (d, {D}) is "
+                    "needed."
+                )
+        return starting_transformation(self.init, X, labels, weights, self.n_components)
+
+    def _check_first_pass(self, first: Boosting) -> None:
+        """Raise or warn if the first pass found no direction at all: M = 0 is no metric."""
+        if first.directions:
+            return
+        if first.alpha_max > 0:
+            raise ValueError(
+                f"alpha={self.alpha:g} is too large: no direction lowers the objective. The "
+                f"largest alpha that lets one in is {first.alpha_max:g}; use a smaller alpha, or "
+                "alpha_relative=True."
+            )
+        warnings.warn(
+            "No direction makes the far pairs farther apart than the near ones on the whole, so "
+            "the starting metric is kept (Euclidean, unless init says otherwise). Are labels "
+            "random, or near and far exchanged? More targets or another init may help.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+    def _training(
+        self,
+        labels: NDArray | None,
+        weights: NDArray | None,
+        comparisons: Comparisons | None,
+        start: Metric | None,
+    ) -> Training:
+        return Training(
+            labels,
+            weights,
+            comparisons,
+            n_neighbors=self._neighbors(),
+            n_jobs=self.n_jobs,
+            validation_fraction=self.validation_fraction if self.early_stopping else None,
+            rng=check_random_state(self.random_state),
+            boosting={
+                "loss": LOSSES[self.loss] if isinstance(self.loss, str) else self.loss,
+                "alpha": self.alpha,
+                "alpha_relative": self.alpha_relative,
+                "max_iter": self.max_iter,
+                "tol": self.tol,
+                "n_iter_no_change": self.n_iter_no_change,
+                "start": start,
+            },
+        )
+
+    def _metric_attributes(self, metric: Metric) -> dict[str, Any]:
+        """The attributes that make this estimator one that has learned the metric."""
+        if self.n_components is not None:
+            metric = metric.truncate(self.n_components)
+        return {"metric_": metric, "components_": metric.components}
+
+
+def _history(fits: list[Boosting]) -> dict[str, NDArray]:
+    """The iterations of several passes, as one array for each thing recorded."""
+    rows = [(number, it) for number, fit in enumerate(fits) for it in fit.history]
+    return {
+        "pass": np.array([number for number, _ in rows], dtype=np.intp),
+        **{f.name: np.array([getattr(it, f.name) for _, it in rows]) for f in fields(Iteration)},
+    }

@@ -1,0 +1,85 @@
+"""Early stopping: keep the metric that does best on data held out of the fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boostmetric.boosting import Boosting
+from boostmetric.metric import Metric
+
+CHEAP = 1_000_000
+"""Number of distances up to which held-out data are classified after every iteration."""
+
+STRIDE = 10
+"""Iterations from one look at the held-out data to the next, where a look is not cheap."""
+
+
+def hold_out_points(
+    labels: NDArray, weights: NDArray, fraction: float, rng: np.random.RandomState
+) -> NDArray:
+    """Row numbers of a random part of every class, at least two points of each left to learn from.
+
+    Points of weight 0 are passed over. Raises a ValueError if that is no point at all.
+    """
+    order = rng.permutation(np.flatnonzero(weights > 0))
+    order = order[np.argsort(labels[order], kind="stable")]
+    # Every (1/fraction)-th point of the classes in turn: no class gives more than its share.
+    chosen = order[np.diff(np.floor(fraction * np.arange(len(order) + 1) + 0.5)) > 0]
+    left = np.bincount(labels[order]) - np.bincount(labels[chosen], minlength=labels.max() + 1)
+    held_out = np.sort(chosen[left[labels[chosen]] >= 2])
+    if len(held_out) == 0:
+        raise ValueError(
+            f"validation_fraction={fraction} holds out no point of {len(labels)}, as every class "
+            "keeps at least 2. Change it, or set early_stopping=False."
+        )
+    return held_out
+
+
+def hold_out_comparisons(m: int, fraction: float, rng: np.random.RandomState) -> NDArray:
+    """Positions of a random part of m comparisons, none and all excluded."""
+    if m < 2:
+        raise ValueError("early_stopping holds out comparisons: at least 2 are needed.")
+    size = min(max(1, round(fraction * m)), m - 1)
+    return np.sort(rng.permutation(m)[:size])
+
+
+@dataclass(eq=False)
+class EarlyStopping:
+    """A callback that looks at the held-out error, and stops when it has not fallen for a while.
+
+    Parameters
+    ----------
+    error : of a metric, on the held-out data
+    patience : number of iterations to go on without a lower error
+    stride : number of iterations from one look to the next
+    best_error, best_size : what there was before: an error, and the number of directions with it
+    """
+
+    error: Callable[[Metric], float]
+    patience: int
+    stride: int = 1
+    best_error: float = math.inf
+    best_size: int = 0
+
+    def __call__(self, fit: Boosting) -> bool:
+        """Whether to stop."""
+        if len(fit.history) % self.stride == 0:
+            self.look(fit)
+        return len(fit.directions) - self.best_size >= self.patience
+
+    def look(self, fit: Boosting) -> None:
+        """Measure the error of the metric so far."""
+        error = self.error(fit.metric)
+        if error < self.best_error:
+            self.best_error, self.best_size = error, len(fit.directions)
+
+    def keep_best(self, fit: Boosting) -> None:
+        """Drop the directions of a finished fit that came after the best metric."""
+        if fit.history:
+            self.look(fit)
+        del fit.directions[self.best_size :], fit.coefs[self.best_size :]

@@ -1,0 +1,111 @@
+"""Starting transformations: the space in which the first pass looks for neighbours and boosts."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import eigh, svd
+
+from boostmetric.metric import fix_signs
+
+INITS = ("scale", "whiten", "pca", "lda")
+"""The transformations that have a name."""
+
+
+def starting_transformation(
+    init: str | ArrayLike | None,
+    X: NDArray,
+    labels: NDArray | None = None,
+    weights: NDArray | None = None,
+    n_components: int | float | None = None,
+) -> NDArray:
+    """The transformation L of shape (d, D) that `init` stands for; points are mapped to X·Lᵀ.
+
+    Parameters
+    ----------
+    init : one of
+        None — the identity;
+        "scale" — every feature divided by its standard deviation;
+        "whiten" — the inverse root of the within-class covariance, shrunk (`shrunk_covariance`);
+        "pca" — the principal axes, without those of no variance;
+        "lda" — "whiten", then the axes that the class means span;
+        or an array of shape (d, D)
+    X : array of shape (n, D)
+    labels : array of shape (n,) of integers from 0; needed by "whiten" and "lda"
+    weights : array of shape (n,), how often a point counts
+    n_components : if an integer, the number of axes that "pca" and "lda" keep at most
+
+    Examples
+    --------
+    >>> starting_transformation("scale", np.array([[0.0, 5.0], [4.0, 5.0]]))
+    array([[0.5, 0. ],
+           [0. , 1. ]])
+    """
+    weights = np.ones(len(X)) if weights is None else weights
+    kept = n_components if isinstance(n_components, int) else None
+    if init is None:
+        L = np.eye(X.shape[1])
+    elif not isinstance(init, str):
+        L = np.asarray(init, dtype=np.float64)
+    elif init == "scale":
+        L = np.diag(1 / spread(X, weights))
+    elif init == "pca":
+        L = principal_axes(X, weights)[:kept]
+    else:
+        assert labels is not None
+        L = within_class_whitening(X, labels, weights)
+        if init == "lda":
+            counts = np.bincount(labels, weights)
+            means = _class_means(X @ L.T, labels, weights)
+            L = principal_axes(means[counts > 0], counts[counts > 0])[:kept] @ L
+    return L
+
+
+def spread(X: NDArray, weights: NDArray) -> NDArray:
+    """The standard deviation of every feature; 1 for one that is constant up to rounding."""
+    centred = X - np.average(X, axis=0, weights=weights)
+    deviations = np.sqrt(np.average(np.square(centred, dtype=np.float64), axis=0, weights=weights))
+    noise = 16 * np.finfo(X.dtype).eps * np.abs(X).max(axis=0)
+    return np.where(deviations > noise, deviations, 1.0)
+
+
+def principal_axes(X: NDArray, weights: NDArray) -> NDArray:
+    """Unit rows: the eigenvectors of the covariance by falling variance, without null ones."""
+    centred = X - np.average(X, axis=0, weights=weights)
+    _, roots, rows = svd(centred * np.sqrt(weights)[:, None], full_matrices=False)
+    rank = max(1, int((roots > roots[0] * max(X.shape) * np.finfo(roots.dtype).eps).sum()))
+    return fix_signs(rows[:rank].T).T
+
+
+def within_class_whitening(X: NDArray, labels: NDArray, weights: NDArray) -> NDArray:
+    """L with L·S·Lᵀ = I for the shrunk within-class covariance S, features scaled beforehand.
+
+    Features are first divided by their spread, so that shrinking does not drown those of small
+    scale; the inverse root is the symmetric one. O(n·D² + D³).
+    """
+    scale = spread(X, weights)
+    residuals = (X - _class_means(X, labels, weights)[labels]) / scale
+    values, vectors = eigh(shrunk_covariance(residuals, weights))
+    values = np.maximum(values, np.finfo(np.float64).eps * max(values[-1], 1.0))
+    return (vectors / np.sqrt(values)) @ vectors.T / scale
+
+
+def shrunk_covariance(residuals: NDArray, weights: NDArray) -> NDArray:
+    """(1 − s)·S + s·(Tr S/D)·I, S the weighted covariance of centred rows, s by the OAS formula.
+
+    OAS (Chen, Wiesel, Eldar, Hero 2010) has a closed form in Tr S, Tr S² and the number of points,
+    which is the sum of the weights here: a point of weight 2 counts as two points.
+    """
+    n, D = float(weights.sum()), residuals.shape[1]
+    S = (residuals.T * weights).astype(np.float64) @ residuals / n
+    mean_square, square_mean = float(np.mean(S**2)), (float(np.trace(S)) / D) ** 2
+    denominator = (n + 1) * (mean_square - square_mean / D)
+    shrinkage = 1.0 if denominator <= 0 else min(1.0, (mean_square + square_mean) / denominator)
+    return (1 - shrinkage) * S + shrinkage * np.sqrt(square_mean) * np.eye(D)
+
+
+def _class_means(X: NDArray, labels: NDArray, weights: NDArray) -> NDArray:
+    """Means by label, of shape (number of labels, D); 0 for a label without weight."""
+    sums = np.zeros((int(labels.max()) + 1, X.shape[1]))
+    np.add.at(sums, labels, X * weights[:, None])
+    return sums / np.maximum(np.bincount(labels, weights), np.finfo(np.float64).tiny)[:, None]

@@ -1,0 +1,112 @@
+"""Progress of a fit: the log, and scikit-learn's callbacks where this version has them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
+
+from boostmetric.boosting import Boosting
+from boostmetric.metric import Metric
+
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:  # scikit-learn < 1.9
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Stands in where scikit-learn has no callbacks: `set_callbacks` does not exist."""
+
+    def with_callbacks(method: Any) -> Any:
+        """Return the method as it is."""
+        return method
+
+
+__all__ = ["CallbackSupportMixin", "Monitor", "with_callbacks"]
+
+logger = logging.getLogger("boostmetric")
+
+
+class Monitor:
+    """Tells the log and scikit-learn's callbacks of an estimator how a fit goes.
+
+    Parameters
+    ----------
+    estimator : the one that is fitted, with `max_iter` and `verbose` (0 is silent, 1 logs every
+        tenth iteration and the end of a pass, 2 every iteration)
+    attributes : gives those attributes of the estimator that a metric over its features determines
+    n_passes : number of passes at most
+    fit_data : X, y and metadata as scikit-learn's callbacks take them
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        attributes: Callable[[Metric], dict[str, Any]],
+        n_passes: int,
+        fit_data: dict[str, Any],
+    ) -> None:
+        self._estimator, self._attributes, self._fit_data = estimator, attributes, fit_data
+        self._root: Any = None
+        self._pass: Any = None
+        self._n_begun = 0
+        if hasattr(estimator, "_init_callback_context"):
+            self._root = estimator._init_callback_context(max_subtasks=n_passes)
+            self._root.call_on_fit_task_begin(estimator=estimator, **fit_data)
+        if estimator.verbose > 0:
+            logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
+            if not logger.hasHandlers():  # nobody set up logging: a notebook, a plain script
+                logger.addHandler(logging.StreamHandler())
+
+    def begin_pass(self) -> None:
+        """A pass begins."""
+        self._n_begun += 1
+        if self._root is not None:
+            max_iter = self._estimator.max_iter
+            self._pass = self._root.subcontext(task_name="pass", max_subtasks=max_iter)
+            self._pass.call_on_fit_task_begin(estimator=self._estimator, **self._fit_data)
+
+    def iteration(self, fit: Boosting, base: NDArray) -> bool:
+        """An iteration is done; whether a callback wants the fit to end.
+
+        `base` maps the features of the estimator to those of the pass.
+        """
+        verbose = self._estimator.verbose
+        done = fit.history[-1]
+        if verbose > 1 or (verbose == 1 and len(fit.history) % 10 == 0):
+            logger.info(
+                "pass %d  iteration %d  objective %.6g  lambda_max %.3g  violated %d of %d  %.1f s",
+                self._n_begun,
+                len(fit.history),
+                done.objective,
+                done.lambda_max,
+                done.n_violated,
+                len(fit.margins),
+                done.seconds,
+            )
+        if self._root is None:
+            return False
+        context = self._pass.subcontext(task_name="iteration")
+        context.call_on_fit_task_begin(estimator=self._estimator, **self._fit_data)
+        return bool(
+            context.call_on_fit_task_end(
+                estimator=self._estimator,
+                # Only called for a callback that asks for a fitted estimator.
+                reconstruction_attributes=lambda: self._attributes(fit.metric.compose(base)),
+                **self._fit_data,
+            )
+        )
+
+    def end_pass(self, fit: Boosting) -> None:
+        """A pass has ended."""
+        if self._estimator.verbose > 0:
+            n_iter = len(fit.history)
+            logger.info("pass %d ended after %d iterations: %s", self._n_begun, n_iter, fit.status)
+        if self._pass is not None:
+            self._pass.call_on_fit_task_end(estimator=self._estimator, **self._fit_data)
+
+    def end(self) -> None:
+        """The fit has ended, and the estimator has its attributes."""
+        if self._root is not None:
+            self._root.call_on_fit_task_end(estimator=self._estimator, **self._fit_data)

@@ -1,0 +1,70 @@
+"""Which values the parameters of `BoostMetric` may have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from numbers import Integral, Real
+from typing import Any
+
+from boostmetric.initial import INITS
+from boostmetric.losses import LOSSES, Loss
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+
+
+def _is_number(value: Any, low: float = 0.0, high: float = math.inf) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and low <= float(value) < high
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value, 0, 1) and value > 0
+
+
+def _is_neighbors(value: Any) -> bool:
+    pair = value if isinstance(value, tuple | list) else (value, value)
+    return len(pair) == 2 and all(map(_is_count, pair))
+
+
+COUNT = "an integer of at least 1"
+
+RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "loss": (
+        lambda value: isinstance(value, Loss) or (isinstance(value, str) and value in LOSSES),
+        f"one of {', '.join(map(repr, LOSSES))}, or a Loss",
+    ),
+    "solver": (lambda value: value == "stagewise", "'stagewise'"),
+    "alpha": (_is_number, "a number, 0 or more"),
+    "max_iter": (_is_count, COUNT),
+    "n_neighbors": (_is_neighbors, f"{COUNT}, or two of them (targets, impostors)"),
+    "n_passes": (_is_count, COUNT),
+    "n_components": (
+        lambda value: (
+            value is None or _is_count(value) or (isinstance(value, float) and _is_share(value))
+        ),
+        f"None, {COUNT}, or a float between 0 and 1 (the share of the trace to keep)",
+    ),
+    "init": (
+        lambda value: not isinstance(value, str) or value in INITS,
+        f"None, an array, or one of {', '.join(map(repr, INITS))}",
+    ),
+    "tol": (_is_number, "a number, 0 or more"),
+    "validation_fraction": (_is_share, "a number between 0 and 1"),
+    "n_iter_no_change": (_is_count, COUNT),
+    "verbose": (_is_number, "a number, 0 or more"),
+}
+"""For a parameter: whether a value will do, and what is needed."""
+
+
+def check_parameters(parameters: Mapping[str, Any]) -> None:
+    """Raise a ValueError for the first parameter that is out of range."""
+    for name, (will_do, needed) in RULES.items():
+        if not will_do(parameters[name]):
+            raise ValueError(f"{name}={parameters[name]!r} will not do: {needed} is needed.")
+    if parameters["alpha_relative"] and parameters["alpha"] >= 1:
+        raise ValueError(
+            f"alpha={parameters['alpha']!r} is too large: it is a fraction of the alpha from which "
+            "on M = 0 is optimal, so it must be below 1. Lower it, or set alpha_relative=False."
+        )
