@@ -194,11 +194,6 @@ def _begin(
     margins = problem.margins()
     duals = loss.duals(margins, problem.weights)
     alpha_max, _ = leading_eigenpair(problem.scatter(duals))
-    if not np.isfinite(alpha_max):
-        raise ValueError(
-            "squared distances overflow: the values of X are too large for "
-            f"{problem.X.dtype}. Scale X down, or use init='scale'."
-        )
     fit = Boosting(
         problem=problem,
         loss=loss,
@@ -224,33 +219,30 @@ def _stalled(history: list[Iteration], initial: float, tol: float, patience: int
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """One pass: the points were mapped by `base` before they were compared and boosted.
+    """One pass: the points were mapped by `base`, if any, before they were compared and boosted."""
 
-    The pass's metric over the original features is `fit.metric` composed with `base`.
-    """
-
-    base: NDArray
+    base: NDArray | None
     fit: Boosting
 
     @property
     def metric(self) -> Metric:
         """The metric over the original features, all passes up to this one included."""
-        return self.fit.metric.compose(self.base)
+        return self.fit.metric if self.base is None else self.fit.metric.compose(self.base)
 
 
 def boost_passes(
     X: NDArray,
-    base: NDArray,
+    base: NDArray | None,
     n_passes: int,
     compare: Callable[[NDArray], Comparisons],
-    run: Callable[[NDArray, NDArray, Comparisons], Boosting],
+    run: Callable[[NDArray | None, NDArray, Comparisons], Boosting],
 ) -> Iterator[Pass]:
     """Multi-pass boosting: every pass compares and boosts in the space that the last one learned.
 
     Parameters
     ----------
     X : array of shape (n, D)
-    base : array of shape (d, D), the transformation before the first pass
+    base : array of shape (d, D), the transformation before the first pass, or None
     n_passes : number of passes at most
     compare : makes the comparisons of a pass from the points in its space
     run : boosts, given the base of the pass, the points in its space, and their comparisons
@@ -261,7 +253,7 @@ def boost_passes(
     that of the pass before, or of `base`.
     """
     for _ in range(n_passes):
-        points = X @ base.T
+        points = X if base is None else X @ base.T
         done = Pass(base, run(base, points, compare(points)))
         yield done
         if not done.fit.directions:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from boostmetric._warn import warn
 from boostmetric.mining import NONE, nearest_targets_and_impostors
 
 
@@ -134,6 +134,7 @@ class Comparisons:
         <1 comparisons of 2 pairs>
         """
         rows = _indices("triplets", triplets, 3)
+        _check_far(rows, rows[:, [0, 2]])
         return cls._from_ends(rows[:, [0, 1]], rows[:, [0, 2]], gaps, weights, n_points)
 
     @classmethod
@@ -155,6 +156,7 @@ class Comparisons:
         <2 comparisons of 3 pairs>
         """
         rows = _indices("quadruplets", quadruplets, 4)
+        _check_far(rows, rows[:, 2:])
         return cls._from_ends(rows[:, :2], rows[:, 2:], gaps, weights, n_points)
 
     @classmethod
@@ -320,17 +322,24 @@ def _warn_of_missing(
     if (found < wanted).any():
         worst = int(np.argmin(found))
         affected = len(np.unique(labels[found < wanted]))
-        warnings.warn(
+        warn(
             f"points of class {_name(classes[labels[worst]])} have {found[worst]} {kind}s at "
             f"distinct places, {parameter}={wanted} were asked for ({affected} classes have too "
-            f"few). Those that exist are used; lower {parameter} to silence this.",
-            UserWarning,
-            stacklevel=4,
+            f"few). Those that exist are used; lower {parameter} to silence this."
         )
 
 
 def _name(label: object) -> str:
     return repr(label.item() if isinstance(label, np.generic) else label)
+
+
+def _check_far(rows: NDArray, far: NDArray) -> None:
+    """Refuse a far pair that is a point with itself: nothing is nearer than that."""
+    if len(itself := np.flatnonzero(far[:, 0] == far[:, 1])):
+        raise ValueError(
+            f"comparison {itself[0]}, {rows[itself[0]].tolist()}, asks for a pair nearer than a "
+            f"point is to itself; {len(itself)} comparisons are like this. Drop them."
+        )
 
 
 def _indices(name: str, values: ArrayLike, width: int) -> NDArray:

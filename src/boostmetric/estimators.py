@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
@@ -16,6 +15,7 @@ from sklearn.utils import Tags, check_array, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from boostmetric._warn import warn
 from boostmetric.boosting import Boosting, Iteration, boost_passes
 from boostmetric.comparisons import Comparisons, encode_labels, non_negative
 from boostmetric.evaluation import satisfied_share
@@ -190,7 +190,7 @@ class BoostMetric(
             raise ValueError(f"all {len(X)} points are identical: there is no metric to learn.")
 
         base, start = resumed or (self._starting_transformation(X, labels, weights), None)
-        base = base.astype(X.dtype)
+        base = None if base is None else base.astype(X.dtype)
         n_passes = 1 if resumed else self.n_passes
         training = self._training(labels, weights, comparisons, start)
         fit_data = {"X": X, "y": y, "metadata": {"sample_weight": sample_weight}}
@@ -200,7 +200,7 @@ class BoostMetric(
         )
         self._check_first_pass(passes[0].fit)
         fruitful = [done for done in passes if done.fit.directions]
-        metric = fruitful[-1].metric if fruitful else Metric.from_components(base)
+        metric = fruitful[-1].metric if fruitful else self._starting_metric(X, base)
         for name, value in self._metric_attributes(metric).items():
             setattr(self, name, value)
         self._resume = (fruitful[-1].base, fruitful[-1].fit.metric) if fruitful else None
@@ -343,7 +343,7 @@ class BoostMetric(
         comparisons: Comparisons | None,
         sample_weight: ArrayLike | None,
     ) -> tuple[NDArray | None, NDArray | None]:
-        """Labels as integers and sample weights, or None; all that can be wrong with them is."""
+        """Labels and sample weights as arrays, or None, after all that can be checked of them."""
         if comparisons is not None:
             if not isinstance(comparisons, Comparisons):
                 raise TypeError(
@@ -371,18 +371,18 @@ class BoostMetric(
         targets: NDArray = column_or_1d(y, warn=True)
         check_consistent_length(X, targets)
         check_classification_targets(targets)
-        labels = encode_labels(targets)[1]
+        _, labels = encode_labels(targets)
         weights = non_negative("sample_weight", sample_weight, len(X))
         if weights is not None and len(np.unique(labels[weights > 0])) < 2:
             raise ValueError(
                 "sample_weight is zero for all points, or for all but those of one class: points "
                 "of at least two classes must count."
             )
-        return labels, weights
+        return targets, weights
 
     def _starting_transformation(
         self, X: NDArray, labels: NDArray | None, weights: NDArray | None
-    ) -> NDArray:
+    ) -> NDArray | None:
         D = X.shape[1]
         if isinstance(self.n_components, Integral) and self.n_components > D:
             raise ValueError(f"n_components={self.n_components}, but X has {D} features.")
@@ -393,24 +393,28 @@ class BoostMetric(
                     f"init of shape {given.shape} does not map the {D} features of X: (d, {D}) is "
                     "needed."
                 )
-        return starting_transformation(self.init, X, labels, weights, self.n_components)
+        codes = None if labels is None else encode_labels(labels)[1]
+        return starting_transformation(self.init, X, codes, weights, self.n_components)
+
+    @staticmethod
+    def _starting_metric(X: NDArray, base: NDArray | None) -> Metric:
+        components = np.eye(X.shape[1], dtype=X.dtype) if base is None else base
+        return Metric.from_components(components)
 
     def _check_first_pass(self, first: Boosting) -> None:
         """Raise or warn if the first pass found no direction at all: M = 0 is no metric."""
         if first.directions:
             return
-        if first.alpha_max > 0:
+        if 0 < first.alpha_max <= first.alpha:
             raise ValueError(
                 f"alpha={self.alpha:g} is too large: no direction lowers the objective. The "
                 f"largest alpha that lets one in is {first.alpha_max:g}; use a smaller alpha, or "
                 "alpha_relative=True."
             )
-        warnings.warn(
+        warn(
             "No direction makes the far pairs farther apart than the near ones on the whole, so "
             "the starting metric is kept (Euclidean, unless init says otherwise). Are labels "
-            "random, or near and far exchanged? More targets or another init may help.",
-            UserWarning,
-            stacklevel=4,
+            "random, or near and far exchanged? More targets or another init may help."
         )
 
     def _training(

@@ -26,12 +26,13 @@ def hold_out_points(
 
     Points of weight 0 are passed over. Raises a ValueError if that is no point at all.
     """
+    _, codes = np.unique(labels, return_inverse=True)
     order = rng.permutation(np.flatnonzero(weights > 0))
-    order = order[np.argsort(labels[order], kind="stable")]
+    order = order[np.argsort(codes[order], kind="stable")]
     # Every (1/fraction)-th point of the classes in turn: no class gives more than its share.
     chosen = order[np.diff(np.floor(fraction * np.arange(len(order) + 1) + 0.5)) > 0]
-    left = np.bincount(labels[order]) - np.bincount(labels[chosen], minlength=labels.max() + 1)
-    held_out = np.sort(chosen[left[labels[chosen]] >= 2])
+    left = np.bincount(codes[np.setdiff1d(order, chosen)], minlength=codes.max() + 1)
+    held_out = np.sort(chosen[left[codes[chosen]] >= 2])
     if len(held_out) == 0:
         raise ValueError(
             f"validation_fraction={fraction} holds out no point of {len(labels)}, as every class "

@@ -18,13 +18,13 @@ def starting_transformation(
     labels: NDArray | None = None,
     weights: NDArray | None = None,
     n_components: int | float | None = None,
-) -> NDArray:
+) -> NDArray | None:
     """The transformation L of shape (d, D) that `init` stands for; points are mapped to X·Lᵀ.
 
     Parameters
     ----------
     init : one of
-        None — the identity;
+        None — none, which is also what is returned;
         "scale" — every feature divided by its standard deviation;
         "whiten" — the inverse root of the within-class covariance, shrunk (`shrunk_covariance`);
         "pca" — the principal axes, without those of no variance;
@@ -41,11 +41,11 @@ def starting_transformation(
     array([[0.5, 0. ],
            [0. , 1. ]])
     """
+    if init is None:
+        return None
     weights = np.ones(len(X)) if weights is None else weights
     kept = n_components if isinstance(n_components, int) else None
-    if init is None:
-        L = np.eye(X.shape[1])
-    elif not isinstance(init, str):
+    if not isinstance(init, str):
         L = np.asarray(init, dtype=np.float64)
     elif init == "scale":
         L = np.diag(1 / spread(X, weights))

@@ -16,6 +16,20 @@ NONE = -1
 """Stands in a table of neighbours where a point has no further neighbour."""
 
 
+def centred(X: NDArray) -> NDArray:
+    """X less its mean; raises a ValueError where squared distances would over- or underflow."""
+    points = X - X.mean(axis=0, dtype=np.float64).astype(X.dtype)
+    limits = np.finfo(X.dtype)
+    largest = float(np.abs(points).max())
+    # A sum of X.size squares is the largest number formed, the square of one entry the smallest.
+    if not (limits.tiny / limits.eps) ** 0.5 < largest < (float(limits.max) / (8 * X.size)) ** 0.5:
+        raise ValueError(
+            f"the values of X differ by up to {largest:.3g}, whose square is out of the range of "
+            f"{X.dtype}. Scale X, or use init='scale'."
+        )
+    return points
+
+
 def distinct_points(X: NDArray, labels: NDArray) -> tuple[NDArray, NDArray]:
     """First row of every distinct (place, label), and for every row which of these it is.
 
@@ -57,7 +71,7 @@ def nearest_targets_and_impostors(
     order = first[np.argsort(labels[first], kind="stable")]
     starts = np.searchsorted(labels[order], labels[order], side="left")
     ends = np.searchsorted(labels[order], labels[order], side="right")
-    points = X[order] - X[order].mean(axis=0)
+    points = centred(X[order])
     norms = np.einsum("ij,ij->i", points, points)
 
     size = max(1, BLOCK_ENTRIES // len(order))

@@ -6,9 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from numpy.typing import NDArray
-
-from boostmetric.boosting import Boosting
+from boostmetric.boosting import Boosting, Pass
 from boostmetric.metric import Metric
 
 try:
@@ -67,11 +65,9 @@ class Monitor:
             self._pass = self._root.subcontext(task_name="pass", max_subtasks=max_iter)
             self._pass.call_on_fit_task_begin(estimator=self._estimator, **self._fit_data)
 
-    def iteration(self, fit: Boosting, base: NDArray) -> bool:
-        """An iteration is done; whether a callback wants the fit to end.
-
-        `base` maps the features of the estimator to those of the pass.
-        """
+    def iteration(self, state: Pass) -> bool:
+        """An iteration is done; whether a callback wants the fit to end."""
+        fit = state.fit
         verbose = self._estimator.verbose
         done = fit.history[-1]
         if verbose > 1 or (verbose == 1 and len(fit.history) % 10 == 0):
@@ -93,7 +89,7 @@ class Monitor:
             context.call_on_fit_task_end(
                 estimator=self._estimator,
                 # Only called for a callback that asks for a fitted estimator.
-                reconstruction_attributes=lambda: self._attributes(fit.metric.compose(base)),
+                reconstruction_attributes=lambda: self._attributes(state.metric),
                 **self._fit_data,
             )
         )

@@ -16,6 +16,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from boostmetric.comparisons import Comparisons
 from boostmetric.metric import Metric
+from boostmetric.mining import centred
 
 OPERATOR_ABOVE = 600
 """Number of features above which the scatter is an operator instead of a matrix."""
@@ -41,7 +42,7 @@ class Problem:
             comparisons = comparisons[np.flatnonzero(comparisons.weights > 0)]
             if len(comparisons) == 0:
                 raise ValueError("all comparisons have weight 0: at least one must count.")
-        self.X = X - X.mean(axis=0, dtype=np.float64).astype(X.dtype)
+        self.X = centred(X)
         self._pairs = comparisons.pairs
         self._near, self._far = comparisons.near, comparisons.far
         self._row_starts = np.searchsorted(self._pairs[:, 0], np.arange(len(X) + 1))

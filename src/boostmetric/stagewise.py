@@ -13,6 +13,10 @@ from boostmetric.losses import Loss
 CAP = 1e8
 """Largest coefficient looked at, in units of 1/λ, the one that adds 1 to the average margin."""
 
+ENOUGH = -math.log(np.finfo(np.float64).eps)
+"""What an unbounded step adds to the average margin: the loss of a comparison that gains it falls
+by a factor that is lost in rounding."""
+
 GROWTH = 8.0
 """How much farther the search goes at most while it has not passed the root."""
 
@@ -25,7 +29,7 @@ class Step:
     """A new coefficient, with the margins and duals that it leads to.
 
     `bounded` is False where the objective falls for ever along the direction; the coefficient is
-    then a cap.
+    then one that adds `ENOUGH` to the average margin, in the weights of the duals.
     """
 
     coef: float
@@ -88,7 +92,10 @@ def line_search(
         else:  # also where both sides have underflowed to zero
             high = w
         if low >= cap:
-            return _capped(loss, margins, responses, weights, cap, n_evaluations)
+            w = ENOUGH / (gain - cost)
+            new_margins = margins + margins.dtype.type(w) * responses
+            new_duals = loss.duals(new_margins, weights)
+            return Step(w, new_margins, new_duals, n_evaluations + 1, bounded=False)
         proposal = _secant(last, last_balance, w, now)
         last, last_balance = w, now
         if abs(proposal - w) <= precision * w or high - low <= precision * w:
@@ -97,27 +104,6 @@ def line_search(
             proposal = (low + high) / 2 if math.isfinite(high) else GROWTH * w
         w = min(proposal, cap)
     return Step(w, new_margins, new_duals, n_evaluations, bounded=True)
-
-
-def _capped(
-    loss: Loss,
-    margins: NDArray,
-    responses: NDArray,
-    weights: NDArray | None,
-    cap: float,
-    n_evaluations: int,
-) -> Step:
-    """The step along a direction on which the objective has no lower bound.
-
-    The coefficient is the smallest that lifts every margin to −log(eps), where no comparison
-    counts any more against one at margin 0; `cap` where that is not reached.
-    """
-    lifts = responses > 0
-    wanted = -np.log(np.finfo(np.float64).eps) - margins[lifts].astype(np.float64)
-    coef = min(cap, max(cap / CAP, float(np.max(wanted / responses[lifts]))))
-    new_margins = margins + margins.dtype.type(coef) * responses
-    duals = loss.duals(new_margins, weights)
-    return Step(coef, new_margins, duals, n_evaluations + 1, bounded=False)
 
 
 def _secant(x0: float, y0: float, x1: float, y1: float) -> float:

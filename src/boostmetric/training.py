@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from boostmetric.boosting import Boosting, boost
+from boostmetric.boosting import Boosting, Pass, boost
 from boostmetric.comparisons import Comparisons
 from boostmetric.evaluation import knn_error, satisfied_share
 from boostmetric.holdout import (
@@ -29,7 +29,7 @@ class Training:
 
     Parameters
     ----------
-    labels : array of shape (n,) of integers from 0, or None
+    labels : array of shape (n,), or None
     weights : of the points, array of shape (n,) or None
     comparisons : given beside or instead of labels, or None
     n_neighbors : numbers of targets and impostors
@@ -80,14 +80,14 @@ class Training:
         return mined if self.comparisons is None else mined + self.comparisons
 
     def run(
-        self, monitor: Monitor, base: NDArray, points: NDArray, comparisons: Comparisons
+        self, monitor: Monitor, base: NDArray | None, points: NDArray, comparisons: Comparisons
     ) -> Boosting:
-        """One pass on points that `base` has mapped; with early stopping, its best metric."""
+        """One pass on points that `base`, if any, has mapped; what early stopping keeps of it."""
         monitor.begin_pass()
         early_stopping = self._early_stopping(points)
 
         def callback(fit: Boosting) -> bool:
-            stop = monitor.iteration(fit, base)
+            stop = monitor.iteration(Pass(base, fit))
             return (early_stopping is not None and early_stopping(fit)) or stop
 
         fit = boost(points, comparisons, callback=callback, **self.boosting)

@@ -1,0 +1,48 @@
+# Everything installs into .venv first; `make demo` and `make test` need nothing but Python >= 3.11.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+OLDEST := .venv-oldest
+
+.PHONY: demo test test-oldest lint bench clean
+
+demo: $(VENV)/.demo
+	$(BIN)/boostmetric demo
+
+test: lint
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# The suite on the oldest versions that pyproject.toml admits.
+test-oldest: $(OLDEST)/.test
+	$(OLDEST)/bin/python -m pytest -n auto --dist worksteal
+
+bench: $(VENV)/.test
+	$(BIN)/python benchmarks/letter.py
+
+clean:
+	rm -rf $(VENV) $(OLDEST) demo
+
+$(VENV)/.python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.python pyproject.toml
+	$(BIN)/pip install --quiet --editable '.[demo]'
+	touch $@
+
+$(VENV)/.test: $(VENV)/.python pyproject.toml
+	$(BIN)/pip install --quiet --editable '.[test]'
+	touch $@ $(VENV)/.demo
+
+$(OLDEST)/.test: pyproject.toml
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/pip install --quiet --upgrade pip
+	$(OLDEST)/bin/pip install --quiet --editable '.[test]' 'numpy==1.26.0' 'scipy==1.12.0' 'scikit-learn==1.6.0'
+	touch $@

@@ -1,0 +1,21 @@
+"""Warnings that point at the user's line."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+
+def warn(message: str) -> None:
+    """Warn from the first line up the stack that belongs neither to this package nor scikit-learn.
+
+    (`skip_file_prefixes` of `warnings.warn` does the same from Python 3.12 on.)
+    """
+    level = 1
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
+        ("boostmetric.", "sklearn.")
+    ):
+        level += 1
+        frame = frame.f_back
+    warnings.warn(message, UserWarning, stacklevel=level + 1)
