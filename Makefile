@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-oldest
+LOWER_BOUNDS := numpy==1.26.0 scipy==1.12.0 scikit-learn==1.6.0 pandas==2.1.1 polars==1.0.0 \
+	pyarrow==15.0.0 matplotlib==3.8.0
 
 .PHONY: demo test test-oldest lint bench clean
 
@@ -44,5 +46,5 @@ $(VENV)/.test: $(VENV)/.python pyproject.toml
 $(OLDEST)/.test: pyproject.toml
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/pip install --quiet --upgrade pip
-	$(OLDEST)/bin/pip install --quiet --editable '.[test]' 'numpy==1.26.0' 'scipy==1.12.0' 'scikit-learn==1.6.0'
+	$(OLDEST)/bin/pip install --quiet --editable '.[test]' $(LOWER_BOUNDS)
 	touch $@
