@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 LOWER_BOUNDS := numpy==1.26.0 scipy==1.12.0 scikit-learn==1.6.0 pandas==2.1.1 polars==1.0.0 \
 	pyarrow==15.0.0 matplotlib==3.8.0
+# The tests share the cores among themselves; a BLAS that does so too slows them down.
+ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
 .PHONY: demo test test-oldest lint bench clean
 
@@ -12,7 +14,7 @@ demo: $(VENV)/.demo
 	$(BIN)/boostmetric demo
 
 test: lint
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -21,7 +23,7 @@ lint: $(VENV)/.test
 
 # The suite on the oldest versions that pyproject.toml admits.
 test-oldest: $(OLDEST)/.test
-	$(OLDEST)/bin/python -m pytest -n auto --dist worksteal
+	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -n auto --dist worksteal
 
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/letter.py

@@ -61,12 +61,19 @@ def starting_transformation(
     return L
 
 
-def spread(X: NDArray, weights: NDArray) -> NDArray:
-    """The standard deviation of every feature; 1 for one that is constant up to rounding."""
-    centred = X - np.average(X, axis=0, weights=weights)
-    deviations = np.sqrt(np.average(np.square(centred, dtype=np.float64), axis=0, weights=weights))
-    noise = 16 * np.finfo(X.dtype).eps * np.abs(X).max(axis=0)
-    return np.where(deviations > noise, deviations, 1.0)
+def spread(X: NDArray, weights: NDArray, labels: NDArray | None = None) -> NDArray:
+    """The standard deviation of every feature, within the classes if there are labels.
+
+    A feature that is constant within the classes, up to rounding, has its overall deviation
+    instead; one that is constant overall has 1.
+    """
+    means = np.average(X, axis=0, weights=weights)
+    if labels is not None:
+        means = _class_means(X, labels, weights)[labels]
+    squares = np.square(X - means, dtype=np.float64)
+    deviations = np.sqrt(np.average(squares, axis=0, weights=weights))
+    constant = deviations <= 16 * np.finfo(X.dtype).eps * np.abs(X).max(axis=0)
+    return np.where(constant, 1.0 if labels is None else spread(X, weights), deviations)
 
 
 def principal_axes(X: NDArray, weights: NDArray) -> NDArray:
@@ -80,10 +87,10 @@ def principal_axes(X: NDArray, weights: NDArray) -> NDArray:
 def within_class_whitening(X: NDArray, labels: NDArray, weights: NDArray) -> NDArray:
     """L with L·S·Lᵀ = I for the shrunk within-class covariance S, features scaled beforehand.
 
-    Features are first divided by their spread, so that shrinking does not drown those of small
-    scale; the inverse root is the symmetric one. O(n·D² + D³).
+    Features are first divided by their spread within the classes, so that shrinking does not
+    drown those of small scale; the inverse root is the symmetric one. O(n·D² + D³).
     """
-    scale = spread(X, weights)
+    scale = spread(X, weights, labels)
     residuals = (X - _class_means(X, labels, weights)[labels]) / scale
     values, vectors = eigh(shrunk_covariance(residuals, weights))
     values = np.maximum(values, np.finfo(np.float64).eps * max(values[-1], 1.0))

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from boostmetric.holdout import EarlyStopping, hold_out_comparisons, hold_out_points
+
+
+def rng() -> np.random.RandomState:
+    return np.random.RandomState(0)
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
+def test_every_class_gives_its_share(fraction: float) -> None:
+    labels = np.repeat(list("abc"), [40, 80, 200])
+    rows = hold_out_points(labels, np.ones(320), fraction, rng())
+    assert len(np.unique(rows)) == len(rows)
+    for label, count in zip("abc", [40, 80, 200], strict=True):
+        assert (labels[rows] == label).sum() == pytest.approx(fraction * count, abs=1)
+
+
+def test_two_points_of_each_class_are_left_and_weightless_points_are_passed_over() -> None:
+    labels = np.repeat([0, 1], [3, 30])
+    weights = np.ones(33)
+    weights[20:] = 0
+    rows = hold_out_points(labels, weights, 0.6, rng())
+    assert (np.delete(labels, rows) == 0).sum() >= 2
+    assert rows.max() < 20
+
+
+def test_nothing_to_hold_out() -> None:
+    with pytest.raises(ValueError, match=r"holds out no point of 4.*early_stopping=False"):
+        hold_out_points(np.array([0, 0, 1, 1]), np.ones(4), 0.5, rng())
+
+
+@pytest.mark.parametrize(("m", "fraction", "size"), [(2, 0.1, 1), (2, 0.9, 1), (100, 0.1, 10)])
+def test_some_comparisons_are_held_out_and_some_left(m: int, fraction: float, size: int) -> None:
+    chosen = hold_out_comparisons(m, fraction, rng())
+    assert len(np.unique(chosen)) == size
+    assert chosen.min() >= 0
+    assert chosen.max() < m
+
+
+def run(errors: list[float], **options: Any) -> tuple[int, int]:
+    """A fit that has the given errors; when it stopped, and how many directions were kept."""
+    fit: Any = SimpleNamespace(directions=[], coefs=[], history=[])
+    fit.metric = fit
+    stopping = EarlyStopping(lambda metric: errors[len(metric.directions) - 1], **options)
+    for _ in errors:
+        for column in (fit.directions, fit.coefs, fit.history):
+            column.append(0)
+        if stopping(fit):
+            break
+    n_iter = len(fit.history)
+    stopping.keep_best(fit)
+    assert len(fit.coefs) == len(fit.directions)
+    return n_iter, len(fit.directions)
+
+
+def test_stops_after_patience_and_keeps_the_first_of_the_best() -> None:
+    assert run([0.5, 0.3, 0.4, 0.3, 0.3, 0.1], patience=3) == (5, 2)
+    assert run([0.5, 0.3, 0.4, 0.3, 0.2, 0.4], patience=4) == (6, 5)
+
+
+def test_looks_every_stride_and_at_the_end() -> None:
+    assert run([0.5, 0.1, 0.3, 0.4, 0.2], patience=10, stride=3) == (5, 5)
+
+
+def test_nothing_is_kept_that_does_not_beat_what_was_before() -> None:
+    assert run([0.5, 0.3], patience=9, best_error=0.3) == (2, 0)
+    assert run([0.5, 0.2], patience=9, best_error=0.3) == (2, 2)
+    assert run([0.5], patience=9, best_error=math.inf) == (1, 1)
