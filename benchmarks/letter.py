@@ -18,6 +18,7 @@ import time
 import tracemalloc
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -84,11 +85,9 @@ def table() -> str:
     name, X, y = load()
     contenders: dict[str, Callable[[], object]] = {}
     for loss in LOSSES:
-        contenders[f"BoostMetric, {loss}, `fit` with defaults"] = lambda loss=loss: BoostMetric(
-            loss=loss
-        ).fit(X, y)
-        contenders[f"mining and 500 iterations, {loss}"] = lambda loss=loss: (
-            five_hundred_iterations(X, y, loss)
+        contenders[f"`fit` with defaults, {loss}"] = partial(BoostMetric(loss=loss).fit, X, y)
+        contenders[f"mining and 500 iterations, {loss}"] = partial(
+            five_hundred_iterations, X, y, loss
         )
     times: dict[str, list[float]] = {key: [] for key in ["reference", *contenders]}
     for _ in range(REPEATS):
@@ -125,14 +124,12 @@ def main() -> None:
     measured = table()
     print(measured)
     if write:
-        versions = (
-            f"NumPy {np.__version__}, SciPy {scipy.__version__}, scikit-learn {sklearn.__version__}"
-        )
+        packages = ", ".join(f"{each.__name__} {each.__version__}" for each in (np, scipy, sklearn))
         RESULTS.write_text(
             "# Benchmark results\n\n## Time and memory at the size of `letter`\n\n"
-            f"`python benchmarks/letter.py --write`, {datetime.date.today()}, {os.cpu_count()} cores, "
-            f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, {versions}."
-            f"\n\n{measured}\n"
+            f"`python benchmarks/letter.py --write`, {datetime.date.today()}, {os.cpu_count()} "
+            f"cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}, "
+            f"{packages}.\n\n{measured}\n"
         )
 
 
