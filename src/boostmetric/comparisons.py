@@ -90,8 +90,7 @@ class Comparisons:
             )
         if not np.issubdtype(X.dtype, np.floating):
             X = X.astype(np.float64)  # differences of unsigned integers would wrap around
-        classes, labels = encode_labels(y)
-        weights = non_negative("sample_weight", sample_weight, len(X))
+        classes, labels, weights = check_labels(y, sample_weight)
         rows = np.arange(len(X)) if weights is None else np.flatnonzero(weights > 0)
 
         targets, impostors = nearest_targets_and_impostors(
@@ -237,7 +236,7 @@ class Comparisons:
             near=positions[0],
             far=positions[1],
             gaps=_numbers("gaps", gaps, len(near)),
-            weights=non_negative("weights", weights, len(near)),
+            weights=_non_negative("weights", weights, len(near)),
             n_points=n_points,
         )
         if n_points is not None:
@@ -285,12 +284,15 @@ class Comparisons:
             )
 
 
-def encode_labels(y: NDArray) -> tuple[NDArray, NDArray]:
-    """The classes of y, sorted, and for each entry of y the position of its class.
+def check_labels(
+    y: NDArray, sample_weight: ArrayLike | None = None
+) -> tuple[NDArray, NDArray, NDArray | None]:
+    """The classes of y, for each entry of y the position of its class, and the weights as an array.
 
-    Raises a ValueError unless there are at least two classes with at least two entries each.
+    Raises a ValueError unless there are at least two classes with at least two entries each, and
+    entries of two classes have a positive weight.
 
-    >>> encode_labels(np.array(["b", "a", "b", "a"]))[1].tolist()
+    >>> check_labels(np.array(["b", "a", "b", "a"]))[1].tolist()
     [1, 0, 1, 0]
     """
     if len(y) == 0:
@@ -310,7 +312,14 @@ def encode_labels(y: NDArray) -> tuple[NDArray, NDArray]:
             f"least 2 ({int((counts < 2).sum())} of {len(classes)} classes have fewer). Drop the "
             "class or join it with another."
         )
-    return classes, labels.reshape(-1)
+    labels = labels.reshape(-1)
+    weights = _non_negative("sample_weight", sample_weight, len(y))
+    if weights is not None and len(np.unique(labels[weights > 0])) < 2:
+        raise ValueError(
+            "sample_weight is zero for all points, or for all but those of one class: points of "
+            "at least two classes must count."
+        )
+    return classes, labels, weights
 
 
 def _warn_of_missing(
@@ -356,7 +365,7 @@ def _indices(name: str, values: ArrayLike, width: int) -> NDArray:
     return rows.astype(np.int64)
 
 
-def non_negative(name: str, values: ArrayLike | None, size: int) -> NDArray | None:
+def _non_negative(name: str, values: ArrayLike | None, size: int) -> NDArray | None:
     """`values` as an array (size,) of finite numbers, 0 or more; a single one is repeated."""
     numbers = _numbers(name, values, size)
     if numbers is not None and numbers.min() < 0:

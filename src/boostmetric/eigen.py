@@ -33,6 +33,8 @@ def leading_eigenpair(
     if isinstance(A, np.ndarray):
         return _dense(A)
     dtype, size = A.dtype, A.shape[0]
+    if size == 1:
+        return _dense(A.matmat(np.ones((1, 1), dtype=dtype)))
     # The old eigenvector alone would be a poor start: the step along it has just removed what it
     # could give. A fixed pseudo-random part makes sure that no direction is left out.
     noise = np.random.default_rng(0).standard_normal(size)

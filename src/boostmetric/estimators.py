@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from boostmetric._warn import warn
 from boostmetric.boosting import Boosting, Iteration, boost_passes
-from boostmetric.comparisons import Comparisons, encode_labels, non_negative
+from boostmetric.comparisons import Comparisons, check_labels
 from boostmetric.evaluation import satisfied_share
 from boostmetric.initial import starting_transformation
 from boostmetric.losses import LOSSES, Loss
@@ -371,13 +371,7 @@ class BoostMetric(
         targets: NDArray = column_or_1d(y, warn=True)
         check_consistent_length(X, targets)
         check_classification_targets(targets)
-        _, labels = encode_labels(targets)
-        weights = non_negative("sample_weight", sample_weight, len(X))
-        if weights is not None and len(np.unique(labels[weights > 0])) < 2:
-            raise ValueError(
-                "sample_weight is zero for all points, or for all but those of one class: points "
-                "of at least two classes must count."
-            )
+        _, _, weights = check_labels(targets, sample_weight)
         return targets, weights
 
     def _starting_transformation(
@@ -393,7 +387,7 @@ class BoostMetric(
                     f"init of shape {given.shape} does not map the {D} features of X: (d, {D}) is "
                     "needed."
                 )
-        codes = None if labels is None else encode_labels(labels)[1]
+        codes = None if labels is None else check_labels(labels)[1]
         return starting_transformation(self.init, X, codes, weights, self.n_components)
 
     @staticmethod

@@ -114,10 +114,17 @@ class Metric:
     ) -> NDArray:
         """Distances of all rows of X to all rows of Y (or of X), of shape (len(X), len(Y)).
 
-        Computed between transformed points: no array larger than the result is formed.
+        Computed between transformed points, less a common centre so that nothing cancels: no array
+        larger than the result is formed.
         """
-        other = None if Y is None else self.transform(Y)
-        result: NDArray = euclidean_distances(self.transform(X), other, squared=squared)
+        X = np.asarray(X)
+        Y = X if Y is None else np.asarray(Y)
+        if len(self.components) == 0:
+            return np.zeros((len(X), len(Y)), dtype=self.directions.dtype)
+        centre = X.mean(axis=0)
+        points = self.transform(X - centre)
+        other = None if Y is X else self.transform(Y - centre)
+        result: NDArray = euclidean_distances(points, other, squared=squared)
         return result
 
     def pair_distances(self, X: ArrayLike, pairs: NDArray, *, squared: bool = False) -> NDArray:

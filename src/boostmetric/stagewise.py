@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from boostmetric.losses import Loss
 
 CAP = 1e8
-"""Largest coefficient looked at, in units of 1/λ, the one that adds 1 to the average margin."""
+"""Largest coefficient looked at, in units of the one that adds 1 to the average margin."""
 
 ENOUGH = -math.log(np.finfo(np.float64).eps)
 """What an unbounded step adds to the average margin: the loss of a comparison that gains it falls
@@ -64,7 +64,7 @@ def line_search(
     Returns
     -------
     Step, at the last point evaluated; its coefficient has a relative error of about 1e-10
-    (float64) or 1e-6 (float32). It is 0 where the slope at 0 is lost in rounding
+    (float64) or 1e-6 (float32). It is 0 where the step is lost in rounding
     """
     gains = np.maximum(responses, 0).astype(np.float64)
     costs = np.maximum(-responses, 0).astype(np.float64)
@@ -79,7 +79,8 @@ def line_search(
         return Step(0.0, margins, duals, 0, bounded=True)
     # As if u decayed like exp(−w·h): exact for the exponential loss, of the right size for others.
     rate = float(duals @ gains**2) / gain + (float(duals @ costs**2) / cost if cost > 0 else 0.0)
-    cap = CAP / (gain - cost)
+    unit = float(duals.sum(dtype=np.float64)) / (gain - cost)
+    cap = CAP * unit
     low, high = 0.0, math.inf
     last, last_balance = 0.0, _balance(gain, cost)
     w = min(cap, last_balance / rate if math.isfinite(last_balance) else 1 / rate)
@@ -92,7 +93,7 @@ def line_search(
         else:  # also where both sides have underflowed to zero
             high = w
         if low >= cap:
-            w = ENOUGH / (gain - cost)
+            w = ENOUGH * unit
             new_margins = margins + margins.dtype.type(w) * responses
             new_duals = loss.duals(new_margins, weights)
             return Step(w, new_margins, new_duals, n_evaluations + 1, bounded=False)
@@ -103,6 +104,8 @@ def line_search(
         if not low < proposal < min(high, GROWTH * w):
             proposal = (low + high) / 2 if math.isfinite(high) else GROWTH * w
         w = min(proposal, cap)
+    if np.array_equal(new_margins, margins):
+        return Step(0.0, margins, duals, n_evaluations, bounded=True)
     return Step(w, new_margins, new_duals, n_evaluations, bounded=True)
 
 

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import read_only
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from boostmetric import Metric, metric
+from boostmetric.metric import fix_signs
+
+DTYPES = [np.float32, np.float64]
+
+
+def draw(
+    rng: np.random.Generator, D: int = 5, J: int = 8, dtype: type[np.floating] = np.float64
+) -> Metric:
+    directions = rng.standard_normal((D, J))
+    directions = (directions / np.linalg.norm(directions, axis=0)).astype(dtype)
+    coefs = rng.exponential(size=J).astype(dtype)
+    read_only(directions, coefs)
+    return Metric(directions, coefs)
+
+
+def sum_of_terms(metric: Metric) -> NDArray:
+    total = np.zeros((metric.n_features, metric.n_features))
+    for v, w in zip(metric.directions.T.astype(float), metric.coefs.astype(float), strict=True):
+        total += w * np.outer(v, v)
+    return total
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("D", "J"), [(5, 8), (5, 5), (6, 2), (1, 1), (1, 4), (7, 1)])
+def test_the_matrix_is_the_sum_of_the_terms(
+    D: int, J: int, dtype: type[np.floating], rng: np.random.Generator
+) -> None:
+    metric = draw(rng, D, J, dtype)
+    M = sum_of_terms(metric)
+    tolerance = 50 * float(np.finfo(dtype).eps)
+    assert (metric.n_features, metric.n_directions) == (D, J)
+    assert metric.matrix == pytest.approx(M, rel=tolerance, abs=tolerance)
+    L = metric.components
+    assert L.shape == (min(D, J), D)
+    product = L.T @ L
+    assert product == pytest.approx(M, rel=tolerance, abs=tolerance)
+    eigenvalues = np.linalg.eigvalsh(M)[::-1][: len(L)]
+    assert metric.eigenvalues == pytest.approx(eigenvalues, rel=tolerance * 10, abs=tolerance)
+    assert np.linalg.eigvalsh(metric.matrix)[0] >= -tolerance * eigenvalues[0]
+    assert {metric.matrix.dtype, L.dtype, metric.eigenvalues.dtype} == {np.dtype(dtype)}
+
+
+def test_components_are_eigenvectors_of_falling_eigenvalue(rng: np.random.Generator) -> None:
+    metric = draw(rng)
+    L = metric.components
+    gram = L @ L.T
+    assert gram == pytest.approx(np.diag(np.diag(gram)), abs=1e-12)
+    assert (np.diff(np.diag(gram)) <= 0).all()
+    assert (L[np.arange(len(L)), np.abs(L).argmax(axis=1)] > 0).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("J", [3, 10, 400])
+def test_there_are_as_many_components_as_the_rank(
+    J: int, dtype: type[np.floating], rng: np.random.Generator
+) -> None:
+    plane = np.linalg.qr(rng.standard_normal((9, 2)))[0]
+    directions = plane @ rng.standard_normal((2, J))
+    directions = (directions / np.linalg.norm(directions, axis=0)).astype(dtype)
+    metric = Metric(directions, np.ones(J, dtype))
+    assert metric.components.shape == (2, 9)
+    assert metric.eigenvalues.shape == (2,)
+    tolerance = 100 * float(np.finfo(dtype).eps)
+    assert metric.components.T @ metric.components == pytest.approx(
+        sum_of_terms(metric), abs=J * tolerance
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("squared", [False, True])
+def test_distances_are_mahalanobis(
+    squared: bool, dtype: type[np.floating], rng: np.random.Generator
+) -> None:
+    metric = draw(rng, 5, 8, dtype)
+    X, Y = (rng.standard_normal((n, 5)).astype(dtype) for n in (12, 7))
+    read_only(X, Y)
+    power = 2 if squared else 1
+    VI = sum_of_terms(metric)
+    tolerance = 1e-10 if dtype is np.float64 else 1e-4
+    between = cdist(X, Y, "mahalanobis", VI=VI) ** power
+    within = cdist(X, X, "mahalanobis", VI=VI) ** power
+    assert metric.distances(X, Y, squared=squared) == pytest.approx(between, rel=tolerance)
+    # Of nearly equal points the square's rounding shows; on the diagonal there is none.
+    assert metric.distances(X, squared=squared) == pytest.approx(within, rel=tolerance)
+    pairs = np.array([[0, 1], [3, 3], [11, 2]])
+    read_only(pairs)
+    expected = within[pairs[:, 0], pairs[:, 1]]
+    assert metric.pair_distances(X, pairs, squared=squared) == pytest.approx(
+        expected, rel=tolerance
+    )
+    assert metric.distances(X, Y).dtype == dtype
+    assert metric.pair_distances(X, pairs).dtype == dtype
+    assert metric.transform(X).dtype == dtype
+    assert cdist(metric.transform(X), metric.transform(Y)) ** power == pytest.approx(
+        between, rel=tolerance
+    )
+
+
+@pytest.mark.parametrize("squared", [False, True])
+def test_the_distance_of_two_points(squared: bool, rng: np.random.Generator) -> None:
+    metric = draw(rng)
+    u, v = rng.standard_normal((2, 5))
+    square = (u - v) @ sum_of_terms(metric) @ (u - v)
+    expected = square if squared else np.sqrt(square)
+    assert metric.distance(u, v, squared=squared) == pytest.approx(expected, rel=1e-12)
+    assert metric.distance(u.tolist(), u) == 0
+
+
+def test_distances_far_from_the_origin(rng: np.random.Generator) -> None:
+    metric = draw(rng)
+    X = np.round(rng.standard_normal((20, 5)), 6)
+    expected = cdist(X, X, "mahalanobis", VI=sum_of_terms(metric))
+    far = X + 2.0**20
+    pairs = np.array([(i, j) for i in range(20) for j in range(20)])
+    assert metric.pair_distances(far, pairs) == pytest.approx(expected.ravel(), abs=1e-7)
+    assert metric.distances(far, far.copy()) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("block", [1, 7, 15, 50, 1 << 20])
+def test_blocks_of_pairs_do_not_change_distances(
+    monkeypatch: pytest.MonkeyPatch, block: int, rng: np.random.Generator
+) -> None:
+    learned = draw(rng)
+    X, pairs = rng.standard_normal((10, 5)), rng.integers(0, 10, (23, 2))
+    expected = learned.pair_distances(X, pairs)
+    monkeypatch.setattr(metric, "PAIR_BLOCK", block)
+    assert np.array_equal(learned.pair_distances(X, pairs), expected)
+
+
+def test_integers_and_lists_are_points(rng: np.random.Generator) -> None:
+    metric = Metric(np.eye(2), np.array([4.0, 1.0]))
+    X = np.array([[0, 0], [255, 0], [0, 3]], dtype=np.uint8)
+    assert metric.distances(X)[0].tolist() == [0, 510, 3]
+    assert metric.distances(X.tolist(), [[0, 0]])[:, 0].tolist() == [0, 510, 3]
+    assert metric.pair_distances(X, np.array([[1, 0], [0, 2]])).tolist() == [510, 3]
+
+
+@pytest.mark.parametrize("kept", [1, 3, 5, 9])
+def test_truncation_keeps_the_leading_eigenvectors(kept: int, rng: np.random.Generator) -> None:
+    metric = draw(rng)
+    values, vectors = np.linalg.eigh(sum_of_terms(metric))
+    leading = slice(max(0, 5 - kept), None)
+    expected = (vectors[:, leading] * values[leading]) @ vectors[:, leading].T
+    truncated = metric.truncate(kept)
+    assert truncated.matrix == pytest.approx(expected, abs=1e-12)
+    assert truncated.n_directions == len(truncated.components) == min(kept, 5)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.5, 0.7, 0.9, 0.999])
+def test_truncation_by_share_keeps_the_fewest_that_reach_it(
+    share: float, rng: np.random.Generator
+) -> None:
+    metric = draw(rng)
+    values = np.linalg.eigvalsh(sum_of_terms(metric))[::-1]
+    fewest = next(k for k in range(1, 6) if values[:k].sum() >= share * values.sum())
+    assert metric.truncate(share).eigenvalues == pytest.approx(values[:fewest], rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_composition_is_the_metric_of_transformed_points(
+    dtype: type[np.floating], rng: np.random.Generator
+) -> None:
+    outer, L = draw(rng, 3, 4, dtype), rng.standard_normal((3, 6)).astype(dtype)
+    read_only(L)
+    expected = L.T.astype(float) @ sum_of_terms(outer) @ L
+    tolerance = 100 * float(np.finfo(dtype).eps)
+    composed = outer.compose(L)
+    assert composed.matrix == pytest.approx(expected, abs=tolerance, rel=tolerance)
+    assert np.linalg.norm(composed.directions, axis=0) == pytest.approx(1, rel=tolerance)
+    assert composed.matrix.dtype == dtype
+
+    inner = draw(rng, 6, 3, dtype)
+    expected = inner.components.T.astype(float) @ sum_of_terms(outer) @ inner.components
+    assert outer.compose(inner).matrix == pytest.approx(expected, abs=tolerance, rel=tolerance)
+
+
+def test_from_components_drops_rows_of_zeros(rng: np.random.Generator) -> None:
+    L = rng.standard_normal((3, 4))
+    L[1] = 0
+    read_only(L)
+    metric = Metric.from_components(L)
+    assert metric.n_directions == 2
+    assert metric.matrix == pytest.approx(L.T @ L, abs=1e-14)
+    assert np.linalg.norm(metric.directions, axis=0) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_astype_changes_the_precision_alone(
+    dtype: type[np.floating], rng: np.random.Generator
+) -> None:
+    metric = draw(rng)
+    changed = metric.astype(dtype)
+    assert changed.matrix.dtype == dtype
+    assert changed.matrix == pytest.approx(metric.matrix, rel=1e-5)
+
+
+@pytest.mark.parametrize("J", [0, 3])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_zero_metric(J: int, dtype: type[np.floating]) -> None:
+    zero = Metric(np.eye(4, J, dtype=dtype), np.zeros(J, dtype))
+    X = np.arange(12, dtype=dtype).reshape(3, 4)
+    assert zero.components.shape == (0, 4)
+    assert zero.eigenvalues.shape == (0,)
+    assert zero.transform(X).shape == (3, 0)
+    assert np.array_equal(zero.matrix, np.zeros((4, 4)))
+    assert np.array_equal(zero.truncate(2).matrix, np.zeros((4, 4)))
+    assert np.array_equal(zero.truncate(0.5).matrix, np.zeros((4, 4)))
+    assert np.array_equal(zero.compose(np.ones((4, 2), dtype)).matrix, np.zeros((2, 2)))
+    assert zero.pair_distances(X, np.array([[0, 1]])).tolist() == [0]
+    assert zero.distance(X[0], X[1]) == 0
+    assert zero.matrix.dtype == zero.components.dtype == dtype
+
+
+@pytest.mark.parametrize("J", [0, 3])
+def test_all_points_are_equal_under_the_zero_metric(J: int) -> None:
+    zero = Metric(np.eye(4, J), np.zeros(J))
+    assert np.array_equal(zero.distances(np.eye(4)), np.zeros((4, 4)))
+    assert np.array_equal(zero.distances(np.eye(4), np.ones((2, 4))), np.zeros((4, 2)))
+
+
+@pytest.mark.parametrize(
+    ("directions", "coefs", "message"),
+    [
+        (np.eye(2), np.ones(3), r"shape \(2, 2\) and coefs of shape \(3,\) do not match"),
+        (np.ones(2), np.ones(2), r"shape \(2,\) and coefs of shape \(2,\) do not match"),
+        (np.eye(2), np.ones((2, 1)), "do not match"),
+        (np.eye(2), np.array([1.0, np.inf]), "must be finite"),
+        (np.full((2, 2), np.nan), np.ones(2), "must be finite"),
+        (np.eye(2), np.array([1.0, -1e-9]), "coefs must not be negative"),
+    ],
+)
+def test_bad_metrics(directions: NDArray, coefs: NDArray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Metric(directions, coefs)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_signs_are_fixed_by_the_largest_entry(dtype: type[np.floating]) -> None:
+    vectors = np.array([[1, -3, 0.5], [-2, 1, 0.1]], dtype)
+    read_only(vectors)
+    fixed = fix_signs(vectors)
+    assert np.array_equal(fixed, np.array([[-1, 3, 0.5], [2, -1, 0.1]], dtype))
+    assert fixed.dtype == dtype
+    assert fix_signs(np.empty((3, 0), dtype)).shape == (3, 0)
