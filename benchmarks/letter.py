@@ -71,8 +71,9 @@ def five_hundred_iterations(X: NDArray, y: NDArray, loss: str) -> None:
 
 def peak_memory(n_features: int) -> tuple[float, float]:
     """MB that a fit allocates at its peak, and MB of the points, for so many features."""
-    X = np.random.default_rng(0).normal(size=(N_TRAIN, n_features))
     y = np.arange(N_TRAIN) % 26
+    X = np.random.default_rng(0).normal(size=(N_TRAIN, n_features))
+    X[:, 0] += y
     tracemalloc.start()
     BoostMetric(max_iter=20).fit(X, y)
     peak = tracemalloc.get_traced_memory()[1]

@@ -408,10 +408,11 @@ def test_bad_quadruplets(quadruplets: Any, message: str) -> None:
         ([[0, 1]], [0], 1.0, r"y must hold a label \+1 .* each of the 1 pairs.* values \[0\]"),
         ([[0, 1]], [1, -1], 1.0, r"y must hold a label .* got shape \(2,\)"),
         ([[0, 1]], ["same"], 1.0, r"y must hold a label .* values \['same'\]"),
-        ([[0, 1]], [1], 0.0, "thresholds must be positive, finite squared distances"),
-        ([[0, 1]], [1], -1.0, "thresholds must be positive, finite squared distances"),
-        ([[0, 1], [1, 2]], [1, 1], [1.0, np.nan], "thresholds must be positive, finite"),
-        ([[0, 1]], [1], np.inf, "thresholds must be positive, finite"),
+        ([[0, 1]], [1], [1.0, 2.0], r"thresholds must be of shape \(1,\); got \(2,\)"),
+        ([[0, 1]], [1], 0.0, "thresholds must be positive; got 0"),
+        ([[0, 1]], [1], -1.0, "thresholds must be positive; got -1"),
+        ([[0, 1], [1, 2]], [1, 1], [1.0, np.nan], "thresholds must be finite"),
+        ([[0, 1]], [1], np.inf, "thresholds must be finite"),
         ([[0, 1], [4, 4]], [1, 1], 1.0, r"pair 1 is a point with itself, \[4, 4\]"),
         (np.empty((0, 2)), [], 1.0, "there are no comparisons"),
     ],
@@ -453,3 +454,17 @@ def test_comparisons_of_other_points_are_refused() -> None:
         comparisons.check_points(5)
     with pytest.raises(ValueError, match="names row 5, but X has 4 rows"):
         Comparisons.from_triplets([[0, 1, 5]], n_points=4)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"), [((0, 1), "n_targets=0"), ((1, -1), "n_impostors")]
+)
+def test_numbers_of_neighbors_are_at_least_one(numbers: tuple[int, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Comparisons.from_labels([[0], [1], [2], [3]], [0, 0, 1, 1], *numbers)
+
+
+def test_a_selection_names_only_its_own_points() -> None:
+    chosen = Comparisons.from_triplets([[0, 1, 2], [7, 8, 9]])[:1]
+    assert chosen.pairs.tolist() == [[0, 1], [0, 2]]
+    chosen.check_points(3)

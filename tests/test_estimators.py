@@ -350,7 +350,8 @@ def test_a_loss_of_ones_own(blobs: Data) -> None:
 
     X, y = blobs
     learner = clone(BoostMetric(loss=SquaredHinge(), max_iter=30)).fit(X, y)
-    assert (np.diff(learner.history_["objective"]) <= 0).all()
+    objective = learner.history_["objective"]
+    assert (np.diff(objective) <= 1e-12 * objective[0]).all()
     assert "SquaredHinge()" in repr(learner)
 
 

@@ -196,3 +196,10 @@ def test_points_must_be_those_of_the_comparisons(
     comparisons = Comparisons.from_triplets([[0, 1, 7]], n_points=n_points)
     with pytest.raises(ValueError, match=message):
         Problem(draw_points(rng, np.float64, n=n), comparisons)
+
+
+@pytest.mark.parametrize("weight", [1e-50, 1e39])
+def test_weights_out_of_the_range_of_float32_are_refused(weight: float) -> None:
+    X = np.arange(3, dtype=np.float32)[:, None]
+    with pytest.raises(ValueError, match=r"out of the range of float32: divide them"):
+        Problem(X, Comparisons.from_triplets([[0, 1, 2]], weights=weight))

@@ -91,6 +91,9 @@ class Comparisons:
         if not np.issubdtype(X.dtype, np.floating):
             X = X.astype(np.float64)  # differences of unsigned integers would wrap around
         classes, labels, weights = check_labels(y, sample_weight)
+        for name, number in (("n_targets", n_targets), ("n_impostors", n_impostors)):
+            if number < 1:
+                raise ValueError(f"{name}={number} will not do: at least 1 is needed.")
         rows = np.arange(len(X)) if weights is None else np.flatnonzero(weights > 0)
 
         targets, impostors = nearest_targets_and_impostors(
@@ -191,9 +194,10 @@ class Comparisons:
                 f"y must hold a label +1 (similar) or -1 (dissimilar) for each of the {len(rows)} "
                 f"pairs; got shape {similar.shape} with the values {np.unique(similar)[:5]}."
             )
-        squares = np.broadcast_to(np.asarray(thresholds, dtype=np.float64), rows.shape[:1])
-        if not (np.isfinite(squares).all() and (squares > 0).all()):
-            raise ValueError("thresholds must be positive, finite squared distances.")
+        squares = _numbers("thresholds", thresholds, len(rows))
+        assert squares is not None
+        if (squares <= 0).any():
+            raise ValueError(f"thresholds must be positive; got {squares.min():g}.")
         if len(itself := np.flatnonzero(rows[:, 0] == rows[:, 1])):
             raise ValueError(
                 f"pair {itself[0]} is a point with itself, {rows[itself[0]].tolist()}."
@@ -244,11 +248,14 @@ class Comparisons:
         return made
 
     def __getitem__(self, rows: NDArray | slice) -> Comparisons:
-        """The chosen comparisons, on the same table of pairs."""
+        """The chosen comparisons."""
+        used, inverse = np.unique([self.near[rows], self.far[rows]], return_inverse=True)
+        near, far = inverse.reshape(2, -1)
         return replace(
             self,
-            near=self.near[rows],
-            far=self.far[rows],
+            pairs=self.pairs[used],
+            near=near,
+            far=far,
             gaps=None if self.gaps is None else self.gaps[rows],
             weights=None if self.weights is None else self.weights[rows],
         )

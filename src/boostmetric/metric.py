@@ -86,11 +86,11 @@ class Metric:
         As many rows as M has rank. From the singular values of √coefs·directionsᵀ, so no
         accuracy is lost to forming M. Each row's largest entry is positive. O(J·D·min(J, D)).
         """
+        if self.n_directions == 0:
+            return self.directions.T
         _, roots, rows = svd((self.directions * np.sqrt(self.coefs)).T, full_matrices=False)
-        if len(roots):
-            rank = int((roots > roots[0] * max(rows.shape) * np.finfo(roots.dtype).eps).sum())
-            roots, rows = roots[:rank], rows[:rank]
-        return fix_signs(rows.T).T * roots[:, None]
+        rank = int((roots > roots[0] * max(rows.shape) * np.finfo(roots.dtype).eps).sum())
+        return fix_signs(rows[:rank].T).T * roots[:rank, None]
 
     @property
     def eigenvalues(self) -> NDArray:

@@ -22,6 +22,17 @@ OPERATOR_ABOVE = 600
 """Number of features above which the scatter is an operator instead of a matrix."""
 
 
+def _cast(weights: NDArray, dtype: np.dtype) -> NDArray:
+    """Positive weights in another precision; a ValueError if they do not fit in it."""
+    limits = np.finfo(dtype)
+    if weights.min() < limits.tiny or weights.max() > limits.max:
+        raise ValueError(
+            f"weights from {weights.min():g} to {weights.max():g} are out of the range of {dtype}: "
+            "divide them by their mean."
+        )
+    return weights.astype(dtype)
+
+
 class Problem:
     """The linear map M ↦ margins of the comparisons, and its adjoint, for given points.
 
@@ -48,7 +59,7 @@ class Problem:
         self._row_starts = np.searchsorted(self._pairs[:, 0], np.arange(len(X) + 1))
         self._i, self._j = np.ascontiguousarray(self._pairs.T)
         self.gaps = comparisons.gaps
-        self.weights = None if comparisons.weights is None else comparisons.weights.astype(X.dtype)
+        self.weights = None if comparisons.weights is None else _cast(comparisons.weights, X.dtype)
 
     @property
     def n_features(self) -> int:
