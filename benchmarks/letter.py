@@ -10,10 +10,7 @@ points; contender and reference alternate, and the minimum of the repeats counts
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import os
-import platform
 import time
 import tracemalloc
 import warnings
@@ -22,8 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import scipy
-import sklearn
+import report
 from numpy.typing import NDArray
 from sklearn.datasets import make_classification
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
@@ -31,7 +27,6 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from boostmetric import LOSSES, BoostMetric, Comparisons, boost
 
 N_TRAIN, N_NCA, REPEATS = 10_500, 3_000, 3
-RESULTS = Path(__file__).with_name("RESULTS.md")
 
 
 def load() -> tuple[str, NDArray, NDArray]:
@@ -118,21 +113,5 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
-    write = parser.parse_args().write
-    measured = table()
-    print(measured)
-    if write:
-        packages = ", ".join(f"{each.__name__} {each.__version__}" for each in (np, scipy, sklearn))
-        RESULTS.write_text(
-            "# Benchmark results\n\n## Time and memory at the size of `letter`\n\n"
-            f"`python benchmarks/letter.py --write`, {datetime.date.today()}, {os.cpu_count()} "
-            f"cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}, "
-            f"{packages}.\n\n{measured}\n"
-        )
-
-
 if __name__ == "__main__":
-    main()
+    report.main("Time and memory at the size of `letter`", "letter.py", table)
