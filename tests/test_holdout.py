@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from boostmetric import Metric
 from boostmetric.holdout import EarlyStopping, hold_out_comparisons, hold_out_points
 
 
@@ -46,19 +47,18 @@ def test_some_comparisons_are_held_out_and_some_left(m: int, fraction: float, si
 
 
 def run(errors: list[float], **options: Any) -> tuple[int, int]:
-    """A fit that has the given errors; when it stopped, and how many directions were kept."""
-    fit: Any = SimpleNamespace(directions=[], coefs=[], history=[])
-    fit.metric = fit
-    stopping = EarlyStopping(lambda metric: errors[len(metric.directions) - 1], **options)
+    """A fit whose metric after i iterations has errors[i − 1]; when it stopped, which was kept."""
+    fit: Any = SimpleNamespace(history=[], problem=SimpleNamespace(n_features=1))
+    kept: list[Metric] = []
+    fit.restart = kept.append
+    stopping = EarlyStopping(lambda metric: errors[metric.n_directions - 1], **options)
     for _ in errors:
-        for column in (fit.directions, fit.coefs, fit.history):
-            column.append(0)
+        fit.history.append(0)
+        fit.metric = Metric(np.ones((1, len(fit.history))), np.ones(len(fit.history)))
         if stopping(fit):
             break
-    n_iter = len(fit.history)
     stopping.keep_best(fit)
-    assert len(fit.coefs) == len(fit.directions)
-    return n_iter, len(fit.directions)
+    return len(fit.history), kept[0].n_directions
 
 
 def test_stops_after_patience_and_keeps_the_first_of_the_best() -> None:

@@ -18,6 +18,8 @@ ENGINE = [
     "problem",
     "eigen",
     "stagewise",
+    "corrective",
+    "certificate",
     "boosting",
     "evaluation",
 ]

@@ -178,7 +178,7 @@ def test_float32_finds_the_root_to_its_own_precision(loss: str) -> None:
         assert step.coef == pytest.approx(root, rel=1e-4)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", EQUATIONS)
 @pytest.mark.parametrize("alpha", [1e-12, 1e-7, 1e-3])
 def test_a_fit_needs_few_evaluations(loss: str, alpha: float) -> None:
     X, y = load_wine(return_X_y=True)

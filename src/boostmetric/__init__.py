@@ -4,7 +4,14 @@ from boostmetric.boosting import Boosting, Iteration, Status, boost
 from boostmetric.comparisons import Comparisons
 from boostmetric.estimators import BoostMetric
 from boostmetric.evaluation import knn_error, satisfied_share
-from boostmetric.losses import LOSSES, Exponential, Logistic, Loss
+from boostmetric.losses import (
+    LOSSES,
+    Exponential,
+    Logistic,
+    Loss,
+    SmoothedHinge,
+    SquaredHinge,
+)
 from boostmetric.metric import Metric
 
 __version__ = "0.1.0"
@@ -19,6 +26,8 @@ __all__ = [
     "Logistic",
     "Loss",
     "Metric",
+    "SmoothedHinge",
+    "SquaredHinge",
     "Status",
     "boost",
     "knn_error",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -10,38 +11,50 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
+from boostmetric.certificate import lower_bound
 from boostmetric.comparisons import Comparisons
-from boostmetric.eigen import leading_eigenpair
+from boostmetric.corrective import correct
+from boostmetric.eigen import leading_eigenpair, leading_eigenpairs
 from boostmetric.losses import Loss
 from boostmetric.metric import Metric
-from boostmetric.problem import Problem
+from boostmetric.problem import OPERATOR_ABOVE, Problem
 from boostmetric.stagewise import line_search
+
+BLOCK = 4
+"""Eigenvectors that the totally corrective solver adds in an iteration, at most."""
+
+LOOK_EVERY = 10
+"""Iterations from one look at the duality gap to the next."""
+
+SLACK = 0.1
+"""How exact a correction is: the slopes that remain, relative to the violation that led to it."""
 
 
 class Status(Enum):
     """How a fit ended. The value is a text for the user: what happened, and what to do."""
 
     NO_DIRECTION = (
-        "No further direction lowers the objective (lambda_max <= alpha). The coefficients of "
-        "earlier directions were not revised, so this is the end of the stage-wise method, not "
-        "the optimum. A smaller alpha lets it go on."
+        "No further direction lowers the objective (lambda_max <= alpha, up to rounding). With "
+        "solver='stagewise' the coefficients of earlier directions were not revised, so this is "
+        "the end of the method but not the optimum: solver='totally_corrective' goes on from here. "
+        "How far the optimum can be is in the duality gap."
     )
     MAX_ITER = (
         "max_iter directions were added. This is the usual end; if the objective in the history "
         "still falls and the error on unseen data too, raise max_iter."
     )
-    TOLERANCE = (
-        "The objective fell by less than tol (relative to its whole fall) over n_iter_no_change "
-        "iterations. A smaller tol lets the fit go on."
+    CONVERGED = (
+        "The metric is optimal to within tol: the objective exceeds a lower bound for every metric "
+        "by no more than that share of it."
     )
     STOPPED = (
         "A callback or the held-out data ended the fit. The metric is usable as it is; to go on "
         "from it, fit again with warm_start=True."
     )
     UNBOUNDED = (
-        "One direction satisfies every comparison, and the exponential loss falls for ever along "
-        "it: its coefficient was capped. The metric is usable; for one that weighs more "
-        "directions, use a larger alpha, loss='logistic', or harder comparisons (more impostors)."
+        "The metric satisfies every comparison, and the exponential loss falls for ever as it "
+        "grows: it was capped. It is usable; for one that weighs more directions, use a larger "
+        "alpha, loss='logistic', or harder comparisons (more impostors)."
     )
 
     def __str__(self) -> str:
@@ -54,12 +67,16 @@ class Iteration:
 
     `lambda_max` is the eigenvalue of the direction that was added and `coef` its coefficient;
     `objective` and `n_violated` (comparisons whose margin is not positive) hold after it.
+    `duality_gap` bounds what the objective lies above the optimum, infinite where no bound was
+    found and NaN where none was looked for. `n_evaluations` counts those of the loss's duals.
     """
 
     objective: float
     lambda_max: float
     coef: float
     n_violated: int
+    n_evaluations: int
+    duality_gap: float
     seconds: float
 
 
@@ -80,23 +97,34 @@ class Boosting:
     directions: list[NDArray] = field(default_factory=list)
     coefs: list[float] = field(default_factory=list)
     history: list[Iteration] = field(default_factory=list)
+    columns: NDArray | None = None
     status: Status = Status.MAX_ITER
 
     @property
     def metric(self) -> Metric:
         """The metric learned so far."""
-        return self.metric_after(len(self.directions))
-
-    def metric_after(self, n_directions: int) -> Metric:
-        """The metric of the first `n_directions` directions."""
         dtype = self.problem.X.dtype
         empty = np.empty((self.problem.n_features, 0), dtype=dtype)
-        directions = np.column_stack([empty, *self.directions[:n_directions]])
-        return Metric(directions, np.array(self.coefs[:n_directions], dtype=dtype))
+        return Metric(np.column_stack([empty, *self.directions]), np.array(self.coefs, dtype=dtype))
+
+    def restart(self, metric: Metric) -> None:
+        """Go back or on to another metric of the same features."""
+        metric = metric.astype(self.problem.X.dtype)
+        self.directions, self.coefs = list(metric.directions.T), metric.coefs.tolist()
+        self.columns = None
+        self.margins = self.problem.margins(metric)
+        self.duals = self.loss.duals(self.margins, self.problem.weights)
 
     def objective(self) -> float:
         """F(ρ) + alpha·Tr M."""
         return self.loss.value(self.margins, self.problem.weights) + self.alpha * sum(self.coefs)
+
+    def duality_gap(self) -> float:
+        """The objective less a lower bound for every metric (`certificate`); NaN if D is large."""
+        if self.problem.n_features > OPERATOR_ABOVE:
+            return math.nan
+        bound = lower_bound(self.problem, self.loss, self.alpha, self.metric.matrix)
+        return max(0.0, self.objective() - bound)
 
 
 Callback = Callable[[Boosting], bool]
@@ -108,27 +136,30 @@ def boost(
     comparisons: Comparisons,
     loss: Loss,
     *,
+    solver: str = "stagewise",
     alpha: float = 1e-7,
     alpha_relative: bool = True,
     max_iter: int = 500,
     tol: float = 0.0,
-    n_iter_no_change: int = 10,
     callback: Callback | None = None,
     start: Metric | None = None,
 ) -> Boosting:
-    """Minimise F(ρ(M)) + alpha·Tr M over M ⪰ 0, one direction at a time (Algorithm 3).
+    """Minimise F(ρ(M)) + alpha·Tr M over M ⪰ 0, direction by direction (Algorithms 3 and 4).
 
     Each iteration takes the leading eigenvector of the scatter Σ u_r·A_r as the next direction,
-    finds its coefficient by a line search, and updates margins and duals.
+    finds its coefficient, and updates margins and duals.
 
     Parameters
     ----------
     X : array of shape (n, D), float32 or float64
     comparisons, loss : what to learn from, and how deviations count
+    solver : one of `SOLVERS`. "stagewise" finds a coefficient once, by a line search;
+        "totally_corrective" finds all coefficients anew in each iteration, which takes longer and
+        converges to the optimum
     alpha : the price of a unit of trace; with `alpha_relative` in units of `alpha_max`
-    max_iter : number of directions to add at most
-    tol, n_iter_no_change : end the fit when the objective fell by no more than tol times its whole
-        fall during this number of iterations; 0 never does
+    max_iter : number of iterations at most
+    tol : end the fit when the duality gap is no more than this share of the objective; 0 does not
+        look at the gap
     callback : see `Callback`
     start : a metric to continue from, of D features
 
@@ -147,31 +178,23 @@ def boost(
     >>> fit.status.name, fit.metric.n_directions
     ('MAX_ITER', 10)
     """
-    problem = Problem(X, comparisons)
-    fit = _begin(problem, loss, alpha, alpha_relative, start)
-    initial_objective = fit.objective()
+    fit = _begin(Problem(X, comparisons), loss, alpha, alpha_relative, start)
+    add = SOLVERS[solver]
     began = time.perf_counter()
     while len(fit.history) < max_iter:
-        scatter = problem.scatter(fit.duals)
-        guess = fit.directions[-1] if fit.directions else None
-        lambda_max, direction = leading_eigenpair(scatter, guess)
-        if lambda_max <= fit.alpha:
-            fit.status = Status.NO_DIRECTION
-            break
-        responses = problem.responses(direction)
-        step = line_search(loss, fit.margins, fit.duals, responses, fit.alpha, problem.weights)
+        step = add(fit)
         if step.coef == 0:
             fit.status = Status.NO_DIRECTION
             break
-        fit.margins, fit.duals = step.margins, step.duals
-        fit.directions.append(direction)
-        fit.coefs.append(step.coef)
+        look = tol > 0 and (len(fit.history) + 1) % LOOK_EVERY == 0
         fit.history.append(
             Iteration(
                 objective=fit.objective(),
-                lambda_max=lambda_max,
+                lambda_max=step.lambda_max,
                 coef=step.coef,
                 n_violated=int(np.count_nonzero(fit.margins <= 0)),
+                n_evaluations=step.n_evaluations,
+                duality_gap=fit.duality_gap() if look else math.nan,
                 seconds=time.perf_counter() - began,
             )
         )
@@ -181,10 +204,71 @@ def boost(
         if not step.bounded:
             fit.status = Status.UNBOUNDED
             break
-        if tol > 0 and _stalled(fit.history, initial_objective, tol, n_iter_no_change):
-            fit.status = Status.TOLERANCE
+        if look and fit.history[-1].duality_gap <= tol * abs(fit.history[-1].objective):
+            fit.status = Status.CONVERGED
             break
     return fit
+
+
+@dataclass(frozen=True)
+class _Added:
+    """What a solver did in an iteration; the coefficient is 0 where no direction helps."""
+
+    lambda_max: float
+    coef: float
+    n_evaluations: int = 0
+    bounded: bool = True
+
+
+def _add_stagewise(fit: Boosting) -> _Added:
+    """Add the leading eigenvector, with the coefficient that is best for it alone."""
+    problem = fit.problem
+    guess = fit.directions[-1] if fit.directions else None
+    lambda_max, direction = leading_eigenpair(problem.scatter(fit.duals), guess)
+    if lambda_max <= fit.alpha:
+        return _Added(lambda_max, 0.0)
+    responses = problem.responses(direction)
+    step = line_search(fit.loss, fit.margins, fit.duals, responses, fit.alpha, problem.weights)
+    if step.coef > 0:
+        fit.margins, fit.duals = step.margins, step.duals
+        fit.directions.append(direction)
+        fit.coefs.append(step.coef)
+    return _Added(lambda_max, step.coef, step.n_evaluations, step.bounded)
+
+
+def _add_correctively(fit: Boosting) -> _Added:
+    """Add the leading eigenvectors, and find the best coefficients of all directions together."""
+    problem = fit.problem
+    guess = fit.directions[-1] if fit.directions else None
+    values, vectors = leading_eigenpairs(problem.scatter(fit.duals), BLOCK, guess)
+    excess = values - fit.alpha
+    new = vectors[:, excess > 0]
+    if not fit.directions and not new.size:
+        return _Added(float(values[0]), 0.0)
+    before = fit.objective()
+    step = correct(
+        problem,
+        fit.loss,
+        fit.alpha,
+        np.column_stack([*fit.directions, new]),
+        np.concatenate([fit.coefs, np.zeros(new.shape[1])]),
+        # Without a new direction, what is left is to make the coefficients exact.
+        accuracy=SLACK * max(float(excess[0]), 1e-9 * fit.alpha_max),
+        columns=fit.columns,
+    )
+    after = fit.loss.value(step.margins, problem.weights) + fit.alpha * float(step.coefs.sum())
+    if not after < before - np.finfo(np.float64).eps * abs(before):
+        return _Added(float(values[0]), 0.0)
+    fit.directions, fit.coefs = list(step.directions.T), step.coefs.tolist()
+    fit.margins, fit.duals, fit.columns = step.margins, step.duals, step.columns
+    return _Added(float(values[0]), float(step.coefs[-1]), step.n_evaluations, step.bounded)
+
+
+SOLVERS: dict[str, Callable[[Boosting], _Added]] = {
+    "stagewise": _add_stagewise,
+    "totally_corrective": _add_correctively,
+}
+"""The solvers by name."""
 
 
 def _begin(
@@ -203,18 +287,8 @@ def _begin(
         duals=duals,
     )
     if start is not None:
-        start = start.astype(problem.X.dtype)
-        fit.directions, fit.coefs = list(start.directions.T), start.coefs.tolist()
-        fit.margins = problem.margins(start)
-        fit.duals = loss.duals(fit.margins, problem.weights)
+        fit.restart(start)
     return fit
-
-
-def _stalled(history: list[Iteration], initial: float, tol: float, patience: int) -> bool:
-    if len(history) <= patience:
-        return False
-    recent_fall = history[-1 - patience].objective - history[-1].objective
-    return recent_fall <= tol * (initial - history[-1].objective)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""The weak learner: the leading eigenpair of a symmetric matrix or operator."""
+"""The weak learner: the leading eigenpairs of a symmetric matrix or operator."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from boostmetric.metric import fix_signs
 
 
-def leading_eigenpair(
-    A: NDArray | LinearOperator, start: NDArray | None = None
-) -> tuple[float, NDArray]:
-    """λ_max(A) and its unit eigenvector, the sign fixed so that the largest entry is positive.
+def leading_eigenpairs(
+    A: NDArray | LinearOperator, k: int = 1, start: NDArray | None = None
+) -> tuple[NDArray, NDArray]:
+    """The k largest eigenvalues of A, falling, and their unit eigenvectors as columns (D, k).
 
-    A matrix goes to LAPACK, in float64. An operator goes to a restarted Lanczos iteration
-    (ARPACK) that begins at `start`; where that does not converge, the matrix is formed by
-    D products and goes to LAPACK after all.
+    Signs are fixed so that each column's largest entry is positive. A matrix goes to LAPACK, in
+    float64. An operator goes to a restarted Lanczos iteration (ARPACK) that begins at `start`;
+    where that does not converge, the matrix is formed by D products and goes to LAPACK after all.
 
     Parameters
     ----------
     A : symmetric array of shape (D, D), or an operator with `matvec`, `matmat`, `shape`, `dtype`
-    start : array of shape (D,), a guess at the eigenvector; only used for operators
+    k : number of eigenpairs; at most D are returned
+    start : array of shape (D,), a guess at the first eigenvector; only used for operators
 
     Examples
     --------
-    >>> value, vector = leading_eigenpair(np.diag([1.0, 3.0, 2.0]))
-    >>> value, vector.tolist()
-    (3.0, [0.0, 1.0, 0.0])
+    >>> values, vectors = leading_eigenpairs(np.diag([1.0, 3.0, 2.0]), k=2)
+    >>> values.tolist(), vectors[:, 0].tolist()
+    ([3.0, 2.0], [0.0, 1.0, 0.0])
     """
     if isinstance(A, np.ndarray):
-        return _dense(A)
+        return _dense(A, k)
     dtype, size = A.dtype, A.shape[0]
-    if size == 1:
-        return _dense(A.matmat(np.ones((1, 1), dtype=dtype)))
+    if k >= size:
+        return _dense(A.matmat(np.eye(size, dtype=dtype)), k)
     # The old eigenvector alone would be a poor start: the step along it has just removed what it
     # could give. A fixed pseudo-random part makes sure that no direction is left out.
     noise = np.random.default_rng(0).standard_normal(size)
@@ -43,17 +44,35 @@ def leading_eigenpair(
         guess = guess + start
     try:
         tol = np.finfo(dtype).eps ** 0.75
-        values, vectors = eigsh(A, k=1, which="LA", v0=guess.astype(dtype), tol=tol)
+        values, vectors = eigsh(A, k=k, which="LA", v0=guess.astype(dtype), tol=tol)
+        order = np.argsort(values)[::-1]
+        values, vectors = values[order], vectors[:, order]
         # ARPACK has been seen to return a vector that is no eigenvector when it stagnates.
-        residual = np.linalg.norm(A.matvec(vectors[:, 0]) - values[0] * vectors[:, 0])
-        if residual <= np.sqrt(np.finfo(dtype).eps) * abs(values[0]):
-            return float(values[0]), fix_signs(vectors)[:, 0]
+        images = np.column_stack([A.matvec(vector) for vector in vectors.T])
+        residuals = np.linalg.norm(images - values * vectors, axis=0)
+        if (residuals <= np.sqrt(np.finfo(dtype).eps) * np.abs(values)).all():
+            return values, fix_signs(vectors)
     except ArpackError:
         pass
-    return _dense(A.matmat(np.eye(size, dtype=dtype)))
+    return _dense(A.matmat(np.eye(size, dtype=dtype)), k)
 
 
-def _dense(A: NDArray) -> tuple[float, NDArray]:
-    last = len(A) - 1
-    values, vectors = eigh(A.astype(np.float64), subset_by_index=[last, last], check_finite=False)
-    return float(values[0]), fix_signs(vectors)[:, 0].astype(A.dtype)
+def leading_eigenpair(
+    A: NDArray | LinearOperator, start: NDArray | None = None
+) -> tuple[float, NDArray]:
+    """λ_max(A) and its unit eigenvector, as in `leading_eigenpairs`.
+
+    >>> value, vector = leading_eigenpair(np.diag([1.0, 3.0, 2.0]))
+    >>> value, vector.tolist()
+    (3.0, [0.0, 1.0, 0.0])
+    """
+    values, vectors = leading_eigenpairs(A, 1, start)
+    return float(values[0]), vectors[:, 0]
+
+
+def _dense(A: NDArray, k: int) -> tuple[NDArray, NDArray]:
+    first = max(0, len(A) - k)
+    values, vectors = eigh(
+        A.astype(np.float64), subset_by_index=[first, len(A) - 1], check_finite=False
+    )
+    return values[::-1], fix_signs(vectors[:, ::-1]).astype(A.dtype)

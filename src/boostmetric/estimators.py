@@ -38,10 +38,13 @@ class BoostMetric(
 
     Parameters
     ----------
-    loss : {"logistic", "exponential"} or Loss, default="logistic"
-        F, how margins count. The logistic loss bears with comparisons that cannot be satisfied.
-    solver : {"stagewise"}, default="stagewise"
-        How coefficients are found: stage-wise, each once, when its direction is added.
+    loss : {"logistic", "exponential", "squared_hinge", "smoothed_hinge"} or Loss, \
+            default="logistic"
+        F, how margins count. The logistic loss and the smoothed hinge bear with comparisons that
+        cannot be satisfied.
+    solver : {"stagewise", "totally_corrective"}, default="stagewise"
+        How coefficients are found: stage-wise, each once, when its direction is added, or all of
+        them anew in each iteration, which takes longer and goes to the optimum.
     alpha : float, default=1e-7
         The price of a unit of trace. Small values, down to 0, hardly matter.
     alpha_relative : bool, default=True
@@ -61,15 +64,15 @@ class BoostMetric(
         A transformation to start from: neighbours are looked for, and the metric learned, in its
         image. "whiten" is by the shrunk within-class covariance.
     tol : float, default=0.0
-        End a pass when the objective has fallen by no more than this share of its whole fall in
-        the last `n_iter_no_change` iterations.
+        End a pass when the metric is known to be optimal to within this share of the objective;
+        0 does not look. The stage-wise solver does not get close to the optimum in general.
     early_stopping : bool, default=False
         Hold out data and keep the metric that does best on them: by the error of the
         `n_neighbors` nearest neighbours where there are labels, else by the comparisons violated.
     validation_fraction : float, default=0.1
         The share that `early_stopping` holds out, of each class or of the comparisons.
     n_iter_no_change : int, default=50
-        Iterations without progress after which `tol` or `early_stopping` end a pass.
+        Iterations without a lower held-out error after which `early_stopping` ends a pass.
     warm_start : bool, default=False
         Go on from the metric of the last call of `fit`, in its last pass, instead of from nothing.
     n_jobs : int or None, default=None
@@ -88,9 +91,13 @@ class BoostMetric(
     n_iter_ : int
         Number of iterations, in all passes.
     history_ : dict of arrays of shape (n_iter_,)
-        After each iteration: "pass", "objective", "lambda_max", "coef", "n_violated", "seconds".
+        After each iteration: "pass" and the fields of `Iteration`, among them "objective",
+        "lambda_max", "coef", "n_violated", "duality_gap" and "seconds".
     status_ : Status
         How the last pass ended; its text says what to do.
+    duality_gap_ : float
+        What the objective of the last pass lies above its optimum at most. Infinite where no bound
+        was found, NaN for more than 600 features.
     alpha_ : float
         The absolute alpha of the last pass.
     n_features_in_, feature_names_in_
@@ -206,6 +213,7 @@ class BoostMetric(
         self._resume = (fruitful[-1].base, fruitful[-1].fit.metric) if fruitful else None
         self.status_ = passes[-1].fit.status
         self.alpha_ = passes[-1].fit.alpha
+        self.duality_gap_ = passes[-1].fit.duality_gap()
         self.history_ = _history([done.fit for done in passes])
         self.n_iter_ = len(self.history_["pass"])
         monitor.end()
@@ -425,14 +433,15 @@ class BoostMetric(
             n_neighbors=self._neighbors(),
             n_jobs=self.n_jobs,
             validation_fraction=self.validation_fraction if self.early_stopping else None,
+            patience=self.n_iter_no_change,
             rng=check_random_state(self.random_state),
             boosting={
+                "solver": self.solver,
                 "loss": LOSSES[self.loss] if isinstance(self.loss, str) else self.loss,
                 "alpha": self.alpha,
                 "alpha_relative": self.alpha_relative,
                 "max_iter": self.max_iter,
                 "tol": self.tol,
-                "n_iter_no_change": self.n_iter_no_change,
                 "start": start,
             },
         )

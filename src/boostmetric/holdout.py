@@ -58,29 +58,36 @@ class EarlyStopping:
     error : of a metric, on the held-out data
     patience : number of iterations to go on without a lower error
     stride : number of iterations from one look to the next
-    best_error, best_size : what there was before: an error, and the number of directions with it
+    best_error, best_metric : what there was before; a metric that does not beat the error is not
+        kept
     """
 
     error: Callable[[Metric], float]
     patience: int
     stride: int = 1
     best_error: float = math.inf
-    best_size: int = 0
+    best_metric: Metric | None = None
+
+    def __post_init__(self) -> None:
+        self._best_iteration = 0
 
     def __call__(self, fit: Boosting) -> bool:
         """Whether to stop."""
         if len(fit.history) % self.stride == 0:
             self.look(fit)
-        return len(fit.directions) - self.best_size >= self.patience
+        return len(fit.history) - self._best_iteration >= self.patience
 
     def look(self, fit: Boosting) -> None:
         """Measure the error of the metric so far."""
-        error = self.error(fit.metric)
+        metric = fit.metric
+        error = self.error(metric)
         if error < self.best_error:
-            self.best_error, self.best_size = error, len(fit.directions)
+            self.best_error, self.best_metric = error, metric
+            self._best_iteration = len(fit.history)
 
     def keep_best(self, fit: Boosting) -> None:
-        """Drop the directions of a finished fit that came after the best metric."""
+        """Bring a finished fit back to the best metric, or to none if that is not its own."""
         if fit.history:
             self.look(fit)
-        del fit.directions[self.best_size :], fit.coefs[self.best_size :]
+        D = fit.problem.n_features
+        fit.restart(self.best_metric or Metric(np.empty((D, 0)), np.empty(0)))

@@ -7,17 +7,17 @@ To add a loss, derive from `Loss` and implement `value` and `duals`:
 
 >>> import numpy as np
 >>> from boostmetric import BoostMetric, Loss
->>> class SquaredHinge(Loss):
-...     "F(ρ) = Σ c_r·max(0, 1 − ρ_r)²."
+>>> class CubedHinge(Loss):
+...     "F(ρ) = Σ c_r·max(0, 1 − ρ_r)³."
 ...     def value(self, margins, weights=None):
 ...         slack = np.maximum(1 - margins, 0)
-...         return float(np.sum(slack**2 if weights is None else weights * slack**2))
+...         return float(np.sum(slack**3 if weights is None else weights * slack**3))
 ...     def duals(self, margins, weights=None):
-...         slack = 2 * np.maximum(1 - margins, 0)
+...         slack = 3 * np.maximum(1 - margins, 0) ** 2
 ...         return slack if weights is None else weights * slack
 >>> from sklearn.datasets import load_iris
 >>> X, y = load_iris(return_X_y=True)
->>> BoostMetric(loss=SquaredHinge(), max_iter=20).fit(X, y).score(X, y) > 0.9
+>>> BoostMetric(loss=CubedHinge(), max_iter=20).fit(X, y).score(X, y) > 0.9
 True
 """
 
@@ -128,5 +128,71 @@ class Logistic(Loss):
         return np.divide(1 if weights is None else weights, duals, out=duals)
 
 
-LOSSES: dict[str, Loss] = {"exponential": Exponential(), "logistic": Logistic()}
+class SquaredHinge(Loss):
+    """F(ρ) = Σ c_r·max(0, 1 − ρ_r)².
+
+    Duals u_r = 2·c_r·max(0, 1 − ρ_r): exactly 0 for comparisons that are satisfied with margin 1.
+
+    >>> import numpy as np
+    >>> SquaredHinge().value(np.array([-1.0, 0.5, 2.0]))
+    4.25
+    """
+
+    def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
+        """F(ρ)."""
+        slack = np.maximum(1 - margins, 0).astype(np.float64)
+        return float(slack @ slack if weights is None else (weights * slack) @ slack)
+
+    def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
+        """Twice the slack, weighted."""
+        duals = np.maximum(1 - margins, 0)
+        duals *= 2
+        return duals if weights is None else duals * weights
+
+
+class SmoothedHinge(Loss):
+    """F(ρ) = Σ c_r·f(1 − ρ_r), the hinge with its corner rounded off over a width (Huberised).
+
+    f(s) = 0 for s ≤ 0, s²/(2·width) up to s = width, and s − width/2 from there on. It grows
+    linearly, so it bears with comparisons that cannot be satisfied, and is exactly 0 for those that
+    are. Duals u_r = c_r·min(1, max(0, 1 − ρ_r)/width).
+
+    Parameters
+    ----------
+    width : positive; as it goes to 0, the loss goes to the hinge
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> SmoothedHinge(width=1.0).value(np.array([-1.0, 0.5, 2.0]))
+    1.625
+    """
+
+    def __init__(self, width: float = 0.5) -> None:
+        if not width > 0:
+            raise ValueError(f"width={width!r} will not do: a positive number is needed.")
+        self.width = width
+
+    def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
+        """F(ρ)."""
+        slack = np.maximum(1 - margins, 0).astype(np.float64)
+        bent = np.minimum(slack, self.width)
+        terms = bent**2 / (2 * self.width) + (slack - bent)
+        return float(np.sum(terms if weights is None else weights * terms))
+
+    def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
+        """The slack in units of the width, at most 1, weighted."""
+        duals: NDArray = np.clip((1 - margins) / margins.dtype.type(self.width), 0, 1)
+        return duals if weights is None else duals * weights
+
+    def __repr__(self) -> str:
+        return f"SmoothedHinge(width={self.width})"
+
+
+LOSSES: dict[str, Loss] = {
+    "exponential": Exponential(),
+    "logistic": Logistic(),
+    "squared_hinge": SquaredHinge(),
+    "smoothed_hinge": SmoothedHinge(),
+}
 """The losses that an estimator knows by name."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
+from boostmetric.boosting import SOLVERS
 from boostmetric.initial import INITS
 from boostmetric.losses import LOSSES, Loss
 
@@ -35,7 +36,10 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: isinstance(value, Loss) or (isinstance(value, str) and value in LOSSES),
         f"one of {', '.join(map(repr, LOSSES))}, or a Loss",
     ),
-    "solver": (lambda value: value == "stagewise", "'stagewise'"),
+    "solver": (
+        lambda value: isinstance(value, str) and value in SOLVERS,
+        f"one of {', '.join(map(repr, SOLVERS))}",
+    ),
     "alpha": (_is_number, "a number, 0 or more"),
     "max_iter": (_is_count, COUNT),
     "n_neighbors": (_is_neighbors, f"{COUNT}, or two of them (targets, impostors)"),

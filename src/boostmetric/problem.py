@@ -15,7 +15,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.linalg import LinearOperator
 
 from boostmetric.comparisons import Comparisons
-from boostmetric.metric import Metric
+from boostmetric.metric import PAIR_BLOCK, Metric
 from boostmetric.mining import centred
 
 OPERATOR_ABOVE = 600
@@ -71,36 +71,79 @@ class Problem:
 
         The matrix costs O(m + P·D + n·D²), one product with the operator O(m + P + n·D).
         """
-        upper, degree = self._graph(duals)
         if self.n_features > OPERATOR_ABOVE:
-            return self._scatter_operator(upper, degree)
-        half = self.X.T @ (degree[:, None] / 2 * self.X - upper @ self.X)
-        matrix: NDArray = half + half.T
-        return matrix
+            return self._scatter_operator(*self._graph(self.collect(duals)))
+        return self.scatter_matrix(duals)
+
+    def scatter_matrix(self, duals: NDArray) -> NDArray:
+        """The scatter as a matrix, whatever D."""
+        return self._sum_of_pairs(self.collect(duals))
+
+    def spread(self, duals: NDArray) -> NDArray:
+        """Σ_r u_r·(the matrices of both pairs of r), positive semidefinite, of shape (D, D)."""
+        return self._sum_of_pairs(
+            self._by_pair(self._far, duals) + self._by_pair(self._near, duals)
+        )
 
     def responses(self, direction: NDArray) -> NDArray:
         """h_r = vᵀA_r v = ((x_far)ᵀv)² − ((x_near)ᵀv)², of shape (m,). O(n·D + P + m)."""
+        return self.expand(self.measure(direction))
+
+    def measure(self, direction: NDArray) -> NDArray:
+        """((x_i − x_j)ᵀv)² of every pair of the table, of shape (P,)."""
         projection = self.X @ direction
-        squares = projection[self._i] - projection[self._j]
+        squares: NDArray = projection[self._i] - projection[self._j]
         squares *= squares
-        responses: NDArray = squares[self._far] - squares[self._near]
-        return responses
+        return squares
+
+    def expand(self, squares: NDArray) -> NDArray:
+        """From squared distances of the pairs to those of far less those of near, shape (m,)."""
+        return squares[self._far] - squares[self._near]
+
+    def collect(self, duals: NDArray) -> NDArray:
+        """The adjoint of `expand`: q_p = Σ_{r: far=p} u_r − Σ_{r: near=p} u_r, of shape (P,)."""
+        return self._by_pair(self._far, duals) - self._by_pair(self._near, duals)
+
+    def values_of(self, matrix: NDArray) -> NDArray:
+        """⟨A_r, N⟩ for a symmetric matrix N that need not be positive, shape (m,)."""
+        images = self.X @ matrix.astype(self.X.dtype)
+        squares = np.empty(len(self._pairs), dtype=self.X.dtype)
+        size = max(1, PAIR_BLOCK // self.n_features)
+        for start in range(0, len(squares), size):
+            i, j = self._i[start : start + size], self._j[start : start + size]
+            squares[start : start + size] = np.einsum(
+                "pd,pd->p", self.X[i] - self.X[j], images[i] - images[j]
+            )
+        return self.expand(squares)
+
+    def margins_of(self, matrix: NDArray) -> NDArray:
+        """ρ_r = ⟨A_r, N⟩ − gap_r for a symmetric matrix N, of shape (m,)."""
+        return self.less_gaps(self.values_of(matrix))
 
     def margins(self, metric: Metric | None = None) -> NDArray:
         """ρ_r = d²(far_r) − d²(near_r) − gap_r under a metric, or under M = 0. Shape (m,)."""
         if metric is None or metric.n_directions == 0:
             margins = np.zeros(len(self._near), dtype=self.X.dtype)
         else:
-            squares = metric.pair_distances(self.X, self._pairs, squared=True)
-            margins = squares[self._far] - squares[self._near]
-        if self.gaps is not None:
-            margins -= self.gaps.astype(margins.dtype)
-        return margins
+            margins = self.expand(metric.pair_distances(self.X, self._pairs, squared=True))
+        return self.less_gaps(margins)
 
-    def _graph(self, duals: NDArray) -> tuple[csr_matrix, NDArray]:
-        """The upper triangle U of the weighted graph, and its degrees d."""
-        n, n_pairs = len(self.X), len(self._pairs)
-        q = np.bincount(self._far, duals, n_pairs) - np.bincount(self._near, duals, n_pairs)
+    def less_gaps(self, values: NDArray) -> NDArray:
+        """Margins from ⟨A_r, M⟩."""
+        return values if self.gaps is None else values - self.gaps.astype(values.dtype)
+
+    def _by_pair(self, side: NDArray, duals: NDArray) -> NDArray:
+        return np.bincount(side, duals, len(self._pairs))
+
+    def _sum_of_pairs(self, q: NDArray) -> NDArray:
+        """Σ_p q_p·(x_i − x_j)(x_i − x_j)ᵀ, of shape (D, D)."""
+        upper, degree = self._graph(q)
+        half = self.X.T @ (degree[:, None] / 2 * self.X - upper @ self.X)
+        return half + half.T
+
+    def _graph(self, q: NDArray) -> tuple[csr_matrix, NDArray]:
+        """The upper triangle U of the graph with the weights q, and its degrees d."""
+        n = len(self.X)
         degree = np.bincount(self._i, q, n) + np.bincount(self._j, q, n)
         # The table of pairs is sorted by row, so it is the structure of a CSR matrix as it stands.
         upper = csr_matrix((q.astype(self.X.dtype), self._j, self._row_starts), shape=(n, n))

@@ -35,6 +35,7 @@ class Training:
     n_neighbors : numbers of targets and impostors
     n_jobs : threads that look for neighbours
     validation_fraction : share to hold out for early stopping; None for no early stopping
+    patience : iterations without a better metric after which early stopping ends a pass
     rng : chooses what is held out
     boosting : the keyword arguments of `boost` but for the callback
     """
@@ -45,6 +46,7 @@ class Training:
     n_neighbors: tuple[int, int] = (3, 3)
     n_jobs: int | None = None
     validation_fraction: float | None = None
+    patience: int = 50
     rng: np.random.RandomState = field(default_factory=np.random.RandomState)
     boosting: dict[str, Any] = field(default_factory=dict)
 
@@ -126,8 +128,7 @@ class Training:
                     n_jobs=self.n_jobs,
                 )
 
-        patience = self.boosting["n_iter_no_change"]
         start: Metric | None = self.boosting["start"]
         if start is not None:
-            return EarlyStopping(error, patience, stride, error(start), start.n_directions)
-        return EarlyStopping(error, patience, stride, self._best_error)
+            return EarlyStopping(error, self.patience, stride, error(start), start)
+        return EarlyStopping(error, self.patience, stride, self._best_error)

@@ -1,0 +1,149 @@
+"""The totally corrective step: the coefficients of all directions together (Algorithm 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from boostmetric.losses import Loss
+from boostmetric.metric import Metric
+from boostmetric.problem import Problem
+
+COLUMNS_UP_TO = 4
+"""With more directions than this times D, margins are computed through M and not by direction."""
+
+MAX_EVALUATIONS = 100
+"""Evaluations of value and gradient in one correction, at most."""
+
+FAR = 1e8
+"""A multiple of M at which the slope of the objective tells whether it is bounded below."""
+
+
+@dataclass(eq=False)
+class Correction:
+    """Directions with their best coefficients, and the margins and duals that they lead to.
+
+    `columns` holds the squared projections of the pairs on the directions, or None if there are
+    too many; `bounded` is False where the objective falls for ever as M grows.
+    """
+
+    directions: NDArray
+    coefs: NDArray
+    margins: NDArray
+    duals: NDArray
+    columns: NDArray | None
+    n_evaluations: int
+    bounded: bool
+
+
+def correct(
+    problem: Problem,
+    loss: Loss,
+    alpha: float,
+    directions: NDArray,
+    coefs: NDArray,
+    accuracy: float,
+    columns: NDArray | None = None,
+) -> Correction:
+    """Minimise F(ρ) + alpha·Σ_j w_j over w ≥ 0 for given directions, by L-BFGS-B.
+
+    Directions that end with the coefficient 0 are dropped.
+
+    Parameters
+    ----------
+    directions, coefs : arrays of shape (D, J) and (J,), where the search begins
+    accuracy : the largest projected slope that may remain, in the units of alpha
+    columns : `Correction.columns` of an earlier correction that had the first of the directions
+
+    Notes
+    -----
+    An evaluation needs the squared projections of all pairs on all directions, O(P·J), while
+    directions are few, and goes through M beyond `COLUMNS_UP_TO`·D, O(P·D + n·D²); comparisons ×
+    directions are never formed.
+    """
+    columns = _columns(problem, directions, columns)
+    evaluate = _by_matrix(problem, directions) if columns is None else _by_column(problem, columns)
+    # A unit of z_j changes the margins by about 1 whatever the scale of the features.
+    uniform = np.ones(len(problem.margins()), dtype=problem.X.dtype)
+    sizes = np.einsum("dj,de,ej->j", directions, problem.spread(uniform) / len(uniform), directions)
+    scale = 1 / np.maximum(sizes, np.finfo(problem.X.dtype).tiny)
+    n_evaluations = 0
+
+    def objective(z: NDArray) -> tuple[float, NDArray]:
+        nonlocal n_evaluations
+        n_evaluations += 1
+        margins, slopes = evaluate(z * scale)
+        duals = loss.duals(margins, problem.weights)
+        value = loss.value(margins, problem.weights) + alpha * float(z @ scale)
+        return value, scale * (alpha - slopes(duals))
+
+    found = minimize(
+        objective,
+        coefs / scale,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0, None)] * len(coefs),
+        options={
+            "maxcor": 20,
+            "maxfun": MAX_EVALUATIONS,
+            "ftol": 1e-15,
+            "gtol": accuracy * float(scale.min()),
+        },
+    )
+    coefs = found.x * scale
+    kept = coefs > 0
+    margins, _ = evaluate(coefs)
+    duals = loss.duals(margins, problem.weights)
+    return Correction(
+        directions=directions[:, kept],
+        coefs=coefs[kept],
+        margins=margins,
+        duals=duals,
+        columns=None if columns is None else columns[:, kept],
+        n_evaluations=n_evaluations,
+        bounded=_is_bounded(problem, loss, alpha, float(coefs.sum()), margins),
+    )
+
+
+Evaluate = Callable[[NDArray], tuple[NDArray, Callable[[NDArray], NDArray]]]
+"""From coefficients to margins, and to the map from duals to the slopes vᵀÂv of the directions."""
+
+
+def _columns(problem: Problem, directions: NDArray, known: NDArray | None) -> NDArray | None:
+    """The squared projections (P, J) of the pairs, those that are known not computed again."""
+    n_known = 0 if known is None else known.shape[1]
+    if directions.shape[1] > COLUMNS_UP_TO * problem.n_features:
+        return None
+    new = [problem.measure(direction) for direction in directions[:, n_known:].T]
+    return np.column_stack(new if known is None else [known, *new])
+
+
+def _by_column(problem: Problem, columns: NDArray) -> Evaluate:
+    def evaluate(coefs: NDArray) -> tuple[NDArray, Callable[[NDArray], NDArray]]:
+        squares = columns @ coefs.astype(columns.dtype)
+        margins = problem.less_gaps(problem.expand(squares))
+        return margins, lambda duals: problem.collect(duals).astype(columns.dtype) @ columns
+
+    return evaluate
+
+
+def _by_matrix(problem: Problem, directions: NDArray) -> Evaluate:
+    def slopes(duals: NDArray) -> NDArray:
+        images = problem.scatter_matrix(duals) @ directions
+        return np.einsum("dj,dj->j", directions, images)
+
+    def evaluate(coefs: NDArray) -> tuple[NDArray, Callable[[NDArray], NDArray]]:
+        return problem.margins(Metric(directions, coefs.astype(directions.dtype))), slopes
+
+    return evaluate
+
+
+def _is_bounded(problem: Problem, loss: Loss, alpha: float, trace: float, margins: NDArray) -> bool:
+    """Whether the objective grows in the end as M is multiplied: alpha·Tr M against Σ u·⟨A, M⟩."""
+    values = margins if problem.gaps is None else margins + problem.gaps.astype(margins.dtype)
+    duals = loss.duals(margins.dtype.type(FAR) * values, problem.weights)
+    return float(duals.astype(np.float64) @ values) <= alpha * trace
