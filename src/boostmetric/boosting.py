@@ -140,7 +140,7 @@ def boost(
     alpha: float = 1e-7,
     alpha_relative: bool = True,
     max_iter: int = 500,
-    tol: float = 0.0,
+    tol: float | None = None,
     callback: Callback | None = None,
     start: Metric | None = None,
 ) -> Boosting:
@@ -159,7 +159,8 @@ def boost(
     alpha : the price of a unit of trace; with `alpha_relative` in units of `alpha_max`
     max_iter : number of iterations at most
     tol : end the fit when the duality gap is no more than this share of the objective; 0 does not
-        look at the gap
+        look at the gap. None is 1e-3 for the totally corrective solver and 0 for the stage-wise
+        one, which in general does not come close to the optimum
     callback : see `Callback`
     start : a metric to continue from, of D features
 
@@ -180,6 +181,8 @@ def boost(
     """
     fit = _begin(Problem(X, comparisons), loss, alpha, alpha_relative, start)
     add = SOLVERS[solver]
+    if tol is None:
+        tol = 1e-3 if solver == "totally_corrective" else 0.0
     began = time.perf_counter()
     while len(fit.history) < max_iter:
         step = add(fit)

@@ -148,4 +148,4 @@ def _newton(problem: Problem, loss: Loss, point: _Point, target: NDArray) -> NDA
         if size <= ACCURACY**2 * initial:
             break
         search = preconditioned + size / last * search
-    return solution
+    return solution if np.isfinite(solution).all() else np.zeros_like(target)

@@ -63,9 +63,10 @@ class BoostMetric(
     init : None, {"scale", "whiten", "pca", "lda"} or array of shape (d, D), default=None
         A transformation to start from: neighbours are looked for, and the metric learned, in its
         image. "whiten" is by the shrunk within-class covariance.
-    tol : float, default=0.0
+    tol : float or None, default=None
         End a pass when the metric is known to be optimal to within this share of the objective;
-        0 does not look. The stage-wise solver does not get close to the optimum in general.
+        0 does not look. None is 1e-3 for the totally corrective solver and 0 for the stage-wise
+        one, which in general does not come close to the optimum.
     early_stopping : bool, default=False
         Hold out data and keep the metric that does best on them: by the error of the
         `n_neighbors` nearest neighbours where there are labels, else by the comparisons violated.
@@ -138,7 +139,7 @@ class BoostMetric(
         n_passes: int = 1,
         n_components: int | float | None = None,
         init: str | ArrayLike | None = None,
-        tol: float = 0.0,
+        tol: float | None = None,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 50,

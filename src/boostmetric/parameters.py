@@ -54,7 +54,7 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: not isinstance(value, str) or value in INITS,
         f"None, an array, or one of {', '.join(map(repr, INITS))}",
     ),
-    "tol": (_is_number, "a number, 0 or more"),
+    "tol": (lambda value: value is None or _is_number(value), "None or a number, 0 or more"),
     "validation_fraction": (_is_share, "a number between 0 and 1"),
     "n_iter_no_change": (_is_count, COUNT),
     "verbose": (_is_number, "a number, 0 or more"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigh
 from scipy.sparse import csr_matrix
 from scipy.sparse.linalg import LinearOperator
 
@@ -105,15 +106,20 @@ class Problem:
         return self._by_pair(self._far, duals) - self._by_pair(self._near, duals)
 
     def values_of(self, matrix: NDArray) -> NDArray:
-        """⟨A_r, N⟩ for a symmetric matrix N that need not be positive, shape (m,)."""
-        images = self.X @ matrix.astype(self.X.dtype)
+        """⟨A_r, N⟩ for a symmetric matrix N that need not be positive, shape (m,).
+
+        With N = QΛQᵀ the squared distances are Σ_d Λ_d·((x_i − x_j)ᵀq_d)². O(n·D² + P·D).
+        """
+        values, vectors = eigh(matrix)
+        points = self.X @ vectors.astype(self.X.dtype)
         squares = np.empty(len(self._pairs), dtype=self.X.dtype)
         size = max(1, PAIR_BLOCK // self.n_features)
         for start in range(0, len(squares), size):
-            i, j = self._i[start : start + size], self._j[start : start + size]
-            squares[start : start + size] = np.einsum(
-                "pd,pd->p", self.X[i] - self.X[j], images[i] - images[j]
-            )
+            block = slice(start, start + size)
+            differences = points.take(self._i[block], axis=0)
+            differences -= points.take(self._j[block], axis=0)
+            differences *= differences
+            squares[block] = differences @ values.astype(self.X.dtype)
         return self.expand(squares)
 
     def margins_of(self, matrix: NDArray) -> NDArray:
