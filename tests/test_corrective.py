@@ -57,7 +57,7 @@ def optimum_by_cvxpy(data: Data, loss: str, alpha: float) -> float:
 
 
 def fitted(data: Data, loss: str, **options: Any) -> Boosting:
-    options = {"solver": "totally_corrective", "alpha": 0.01, **options}
+    options = {"solver": "totally_corrective", "alpha": 0.01, "tol": 0.0, **options}
     return boost(*data, LOSSES[loss], **options)
 
 

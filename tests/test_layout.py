@@ -19,6 +19,7 @@ ENGINE = [
     "eigen",
     "stagewise",
     "corrective",
+    "newton",
     "certificate",
     "boosting",
     "evaluation",

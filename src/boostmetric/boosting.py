@@ -17,13 +17,14 @@ from boostmetric.corrective import correct
 from boostmetric.eigen import leading_eigenpair, leading_eigenpairs
 from boostmetric.losses import Loss
 from boostmetric.metric import Metric
+from boostmetric.newton import newton_metric
 from boostmetric.problem import OPERATOR_ABOVE, Problem
 from boostmetric.stagewise import line_search
 
 BLOCK = 4
 """Eigenvectors that the totally corrective solver adds in an iteration, at most."""
 
-LOOK_EVERY = 10
+LOOK_EVERY = 4
 """Iterations from one look at the duality gap to the next."""
 
 SLACK = 0.1
@@ -240,15 +241,21 @@ def _add_stagewise(fit: Boosting) -> _Added:
 
 
 def _add_correctively(fit: Boosting) -> _Added:
-    """Add the leading eigenvectors, and find the best coefficients of all directions together."""
-    problem = fit.problem
+    """Add the leading eigenvectors, and find the best coefficients of all directions together.
+
+    Where D allows, the directions so far are first replaced by those of a Newton step: near an
+    optimum of full rank it would take some D²/2 eigenvectors of scatters to span what it needs.
+    """
+    problem, before, n_evaluations = fit.problem, fit.objective(), 0
     guess = fit.directions[-1] if fit.directions else None
     values, vectors = leading_eigenpairs(problem.scatter(fit.duals), BLOCK, guess)
-    excess = values - fit.alpha
-    new = vectors[:, excess > 0]
+    new = vectors[:, values > fit.alpha]
     if not fit.directions and not new.size:
         return _Added(float(values[0]), 0.0)
-    before = fit.objective()
+    if fit.directions and problem.n_features <= OPERATOR_ABOVE:
+        ahead, n_evaluations = newton_metric(problem, fit.loss, fit.alpha, fit.metric)
+        if ahead is not None:
+            fit.restart(ahead)
     step = correct(
         problem,
         fit.loss,
@@ -256,7 +263,7 @@ def _add_correctively(fit: Boosting) -> _Added:
         np.column_stack([*fit.directions, new]),
         np.concatenate([fit.coefs, np.zeros(new.shape[1])]),
         # Without a new direction, what is left is to make the coefficients exact.
-        accuracy=SLACK * max(float(excess[0]), 1e-9 * fit.alpha_max),
+        accuracy=SLACK * max(float(values[0]) - fit.alpha, 1e-9 * fit.alpha_max),
         columns=fit.columns,
     )
     after = fit.loss.value(step.margins, problem.weights) + fit.alpha * float(step.coefs.sum())
@@ -264,7 +271,8 @@ def _add_correctively(fit: Boosting) -> _Added:
         return _Added(float(values[0]), 0.0)
     fit.directions, fit.coefs = list(step.directions.T), step.coefs.tolist()
     fit.margins, fit.duals, fit.columns = step.margins, step.duals, step.columns
-    return _Added(float(values[0]), float(step.coefs[-1]), step.n_evaluations, step.bounded)
+    n_evaluations += step.n_evaluations
+    return _Added(float(values[0]), float(step.coefs[-1]), n_evaluations, step.bounded)
 
 
 SOLVERS: dict[str, Callable[[Boosting], _Added]] = {

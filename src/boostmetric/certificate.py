@@ -9,8 +9,9 @@ G' ⪯ alpha·I, then alpha·Tr M ≥ ⟨G', M⟩ for every M ⪰ 0, and togethe
 The right-hand side is the dual objective at u' (EQ:D1, EQ:4C), written without the conjugate of F,
 so it serves every convex loss. Where the fit has ended, G ⪯ alpha·I holds only nearly; scaling the
 duals down until it holds would ruin the bound when alpha is small. Instead M' = M + N, where N
-solves the Newton equation H[N] = C, H the Hessian of F: then G' ≈ G − C. With C = G − alpha·I this
-is a step towards the optimum, with C = (G − alpha·I)₊ + a little of I it restores feasibility.
+solves the Newton equation H[N] = C, H the Hessian of F: then G' ≈ G − C. With C = G − alpha·I (on
+the face of the cone where the optimum lies) this is a step towards the optimum, with
+C = (G − alpha·I)₊ + a little of I it restores feasibility.
 """
 
 from __future__ import annotations
@@ -20,19 +21,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
+from scipy.linalg import eigh, null_space
 
 from boostmetric.losses import Loss
+from boostmetric.newton import newton_face, newton_step
 from boostmetric.problem import Problem
-
-MAX_PRODUCTS = 30
-"""Products with the Hessian in one solution of the Newton equation, at most."""
-
-ACCURACY = 1e-2
-"""Relative accuracy of that solution."""
-
-DIFFERENCE = 1e-3
-"""The largest change of a margin in the difference of duals that stands for the Hessian."""
 
 STEPS = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0)
 """Multiples of the repairing N that are tried, the shortest feasible one counts."""
@@ -76,9 +69,25 @@ def lower_bound(problem: Problem, loss: Loss, alpha: float, matrix: NDArray) -> 
     # A step may lead too far on degenerate data; a point that is not finite gives no bound.
     with np.errstate(over="ignore", invalid="ignore"):
         here = _point(problem, loss, matrix.astype(np.float64))
-        step = _newton(problem, loss, here, here.scatter - alpha * np.eye(len(matrix)))
+        step, _ = newton_step(
+            problem, loss, here.margins, here.duals, _target(problem, loss, alpha, here)
+        )
         there = _point(problem, loss, here.matrix + step)
         return max(_repaired(problem, loss, alpha, point) for point in (here, there))
+
+
+def _target(problem: Problem, loss: Loss, alpha: float, point: _Point) -> NDArray:
+    """G − alpha·I, without its negative part off the face of the Newton step.
+
+    There the optimal metric is zero, and its scatter may stay below alpha.
+    """
+    face = newton_face(problem, loss, alpha, point.matrix)
+    excess = face.whiten.T @ (point.scatter - alpha * np.eye(len(point.scatter))) @ face.whiten
+    off = null_space(face.within.T)
+    if off.size:
+        values, vectors = eigh(off.T @ excess @ off)
+        excess -= (off @ vectors * np.minimum(values, 0)) @ (off @ vectors).T
+    return face.unwhiten @ excess @ face.unwhiten.T
 
 
 def _point(problem: Problem, loss: Loss, matrix: NDArray) -> _Point:
@@ -103,49 +112,10 @@ def _repaired(problem: Problem, loss: Loss, alpha: float, point: _Point) -> floa
     if excess[-1] == 0:
         return _bound(problem, loss, alpha, point)
     target = (vectors * (excess + SHIFT * excess[-1])) @ vectors.T
-    step = _newton(problem, loss, point, target)
+    step, _ = newton_step(problem, loss, point.margins, point.duals, target)
     for length in STEPS:
         moved = _point(problem, loss, point.matrix + length * step)
         bound = _bound(problem, loss, alpha, moved)
         if bound > -math.inf:
             return bound
     return -math.inf
-
-
-def _newton(problem: Problem, loss: Loss, point: _Point, target: NDArray) -> NDArray:
-    """N with H[N] ≈ target, by conjugate gradients.
-
-    H[N] = Σ_rs F''_rs·⟨A_s, N⟩·A_r is a difference of duals along N. The preconditioner is
-    R ↦ K⁻¹·R·K⁻¹, K the sum of all pairs' matrices in the weights of the duals: for differences
-    that are normally distributed H is of this form.
-    """
-    values, vectors = eigh(problem.spread(point.duals).astype(np.float64))
-    seen = values > 16 * np.finfo(problem.X.dtype).eps * values[-1]
-    inverse = (vectors[:, seen] / values[seen]) @ vectors[:, seen].T
-
-    def product(N: NDArray) -> NDArray:
-        change = problem.values_of(N)
-        largest = float(np.abs(change).max())
-        if largest == 0:
-            return np.zeros_like(N)
-        length = DIFFERENCE / largest
-        duals = loss.duals(point.margins + change.dtype.type(length) * change, problem.weights)
-        return problem.scatter_matrix((point.duals - duals) / length).astype(np.float64)
-
-    solution = np.zeros_like(target)
-    residual = target
-    search = preconditioned = inverse @ residual @ inverse
-    size = initial = float(np.sum(residual * preconditioned))
-    for _ in range(MAX_PRODUCTS if initial > 0 else 0):
-        image = product(search)
-        curvature = float(np.sum(search * image))
-        if not curvature > 0:
-            break
-        solution = solution + size / curvature * search
-        residual = residual - size / curvature * image
-        preconditioned = inverse @ residual @ inverse
-        last, size = size, float(np.sum(residual * preconditioned))
-        if size <= ACCURACY**2 * initial:
-            break
-        search = preconditioned + size / last * search
-    return solution if np.isfinite(solution).all() else np.zeros_like(target)

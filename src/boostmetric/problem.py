@@ -9,6 +9,8 @@ at (i, j) and d the row sums. With Y = U·X (sparse), Â = S + Sᵀ for S = Xᵀ
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
@@ -61,6 +63,12 @@ class Problem:
         self._i, self._j = np.ascontiguousarray(self._pairs.T)
         self.gaps = comparisons.gaps
         self.weights = None if comparisons.weights is None else _cast(comparisons.weights, X.dtype)
+
+    def project(self, basis: NDArray) -> Problem:
+        """The same comparisons of the points X·basis, for a basis of shape (D, d)."""
+        projected = copy(self)
+        projected.X = self.X @ basis.astype(self.X.dtype)
+        return projected
 
     @property
     def n_features(self) -> int:
