@@ -24,8 +24,8 @@ from boostmetric.stagewise import line_search
 BLOCK = 4
 """Eigenvectors that the totally corrective solver adds in an iteration, at most."""
 
-LOOK_EVERY = 4
-"""Iterations from one look at the duality gap to the next."""
+LOOKS = {4 * 2**k for k in range(30)}
+"""The iterations after which the duality gap is looked at."""
 
 SLACK = 0.1
 """How exact a correction is: the slopes that remain, relative to the violation that led to it."""
@@ -81,6 +81,21 @@ class Iteration:
     seconds: float
 
 
+@dataclass
+class _Attempts:
+    """When to try something that may fail: less and less often while it does."""
+
+    pause: int = 1
+    due: int = 0
+
+    def is_due(self, iteration: int) -> bool:
+        return iteration >= self.due
+
+    def report(self, iteration: int, success: bool) -> None:
+        self.pause = 1 if success else 2 * self.pause
+        self.due = iteration + self.pause
+
+
 @dataclass(eq=False)
 class Boosting:
     """The state of a fit: the directions so far, and the margins and duals they lead to.
@@ -99,6 +114,7 @@ class Boosting:
     coefs: list[float] = field(default_factory=list)
     history: list[Iteration] = field(default_factory=list)
     columns: NDArray | None = None
+    newton: _Attempts = field(default_factory=_Attempts)
     status: Status = Status.MAX_ITER
 
     @property
@@ -190,7 +206,7 @@ def boost(
         if step.coef == 0:
             fit.status = Status.NO_DIRECTION
             break
-        look = tol > 0 and (len(fit.history) + 1) % LOOK_EVERY == 0
+        look = tol > 0 and len(fit.history) + 1 in LOOKS
         fit.history.append(
             Iteration(
                 objective=fit.objective(),
@@ -252,8 +268,10 @@ def _add_correctively(fit: Boosting) -> _Added:
     new = vectors[:, values > fit.alpha]
     if not fit.directions and not new.size:
         return _Added(float(values[0]), 0.0)
-    if fit.directions and problem.n_features <= OPERATOR_ABOVE:
+    small = problem.n_features <= OPERATOR_ABOVE
+    if fit.directions and small and fit.newton.is_due(len(fit.history)):
         ahead, n_evaluations = newton_metric(problem, fit.loss, fit.alpha, fit.metric)
+        fit.newton.report(len(fit.history), ahead is not None)
         if ahead is not None:
             fit.restart(ahead)
     step = correct(
