@@ -154,6 +154,12 @@ def test_score_is_the_share_of_satisfied_comparisons(blobs: Data) -> None:
     assert learner.score(X, comparisons=c[:1]) == float(far[0] > near[0])
 
 
+def test_comparisons_can_be_scored_whatever_the_fit_needed_labels_for(blobs: Data) -> None:
+    X, y = blobs
+    learner = BoostMetric(max_iter=5, n_passes=2, init="whiten").fit(X, y)
+    assert learner.score(X, comparisons=triplets(X, y)) > 0.5
+
+
 def test_a_weight_of_two_is_the_point_given_twice(blobs: Data) -> None:
     X, y = blobs
     weights = np.random.default_rng(1).integers(0, 4, size=len(X))

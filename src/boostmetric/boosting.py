@@ -101,7 +101,8 @@ class Boosting:
     """The state of a fit: the directions so far, and the margins and duals they lead to.
 
     After a fit it is its result. `alpha` is absolute; `alpha_max` is λ_max of the scatter at M = 0,
-    the smallest alpha for which M = 0 is optimal.
+    the smallest alpha for which M = 0 is optimal. `columns` and `newton` are what the totally
+    corrective solver remembers.
     """
 
     problem: Problem

@@ -194,10 +194,16 @@ class BoostMetric(
         resumed = getattr(self, "_resume", None) if self.warm_start else None
         X = self._validate_points(X, reset=resumed is None)
         labels, weights = self._check_targets(X, y, comparisons, sample_weight)
+        self._check_needs(labels, sample_weight)
         if (X[0] == X).all():
             raise ValueError(f"all {len(X)} points are identical: there is no metric to learn.")
+        if isinstance(self.n_components, Integral) and self.n_components > X.shape[1]:
+            raise ValueError(f"n_components={self.n_components}, but X has {X.shape[1]} features.")
 
-        base, start = resumed or (self._starting_transformation(X, labels, weights), None)
+        base, start = resumed or (
+            starting_transformation(self.init, X, labels, weights, self.n_components),
+            None,
+        )
         base = None if base is None else base.astype(X.dtype)
         n_passes = 1 if resumed else self.n_passes
         training = self._training(labels, weights, comparisons, start)
@@ -208,7 +214,8 @@ class BoostMetric(
         )
         self._check_first_pass(passes[0].fit)
         fruitful = [done for done in passes if done.fit.directions]
-        metric = fruitful[-1].metric if fruitful else self._starting_metric(X, base)
+        starting = np.eye(X.shape[1], dtype=X.dtype) if base is None else base
+        metric = fruitful[-1].metric if fruitful else Metric.from_components(starting)
         for name, value in self._metric_attributes(metric).items():
             setattr(self, name, value)
         self._resume = (fruitful[-1].base, fruitful[-1].fit.metric) if fruitful else None
@@ -250,10 +257,8 @@ class BoostMetric(
         check_is_fitted(self)
         X = self._validate_points(X, reset=False)
         labels, _ = self._check_targets(X, y, comparisons, None)
-        compared = Training(labels, comparisons=comparisons, n_neighbors=self._neighbors()).compare(
-            X
-        )
-        return satisfied_share(self.metric_, X, compared)
+        training = Training(labels, comparisons=comparisons, n_neighbors=self._neighbors())
+        return satisfied_share(self.metric_, X, training.compare(X))
 
     def get_mahalanobis_matrix(self) -> NDArray:
         """M, a new array of shape (D, D)."""
@@ -366,16 +371,6 @@ class BoostMetric(
                     f"{type(self).__name__} requires y to be passed, but the target y is None. "
                     "Pass labels y, or comparisons=Comparisons.from_triplets(...)."
                 )
-            for given, what in (
-                (sample_weight is not None, "sample_weight"),
-                (self.n_passes > 1, f"n_passes={self.n_passes}"),
-                (
-                    isinstance(self.init, str) and self.init in ("whiten", "lda"),
-                    f"init={self.init!r}",
-                ),
-            ):
-                if given:
-                    raise ValueError(f"{what} needs labels y: comparisons alone came.")
             return None, None
         targets: NDArray = column_or_1d(y, warn=True)
         check_consistent_length(X, targets)
@@ -383,26 +378,17 @@ class BoostMetric(
         _, _, weights = check_labels(targets, sample_weight)
         return targets, weights
 
-    def _starting_transformation(
-        self, X: NDArray, labels: NDArray | None, weights: NDArray | None
-    ) -> NDArray | None:
-        D = X.shape[1]
-        if isinstance(self.n_components, Integral) and self.n_components > D:
-            raise ValueError(f"n_components={self.n_components}, but X has {D} features.")
-        if self.init is not None and not isinstance(self.init, str):
-            given = check_array(self.init, dtype=[np.float64, np.float32])
-            if given.shape[1] != D:
-                raise ValueError(
-                    f"init of shape {given.shape} does not map the {D} features of X: (d, {D}) is "
-                    "needed."
-                )
-        codes = None if labels is None else check_labels(labels)[1]
-        return starting_transformation(self.init, X, codes, weights, self.n_components)
-
-    @staticmethod
-    def _starting_metric(X: NDArray, base: NDArray | None) -> Metric:
-        components = np.eye(X.shape[1], dtype=X.dtype) if base is None else base
-        return Metric.from_components(components)
+    def _check_needs(self, labels: NDArray | None, sample_weight: ArrayLike | None) -> None:
+        """Refuse what needs labels, where there are none."""
+        if labels is not None:
+            return
+        for given, what in (
+            (sample_weight is not None, "sample_weight"),
+            (self.n_passes > 1, f"n_passes={self.n_passes}"),
+            (isinstance(self.init, str) and self.init in ("whiten", "lda"), f"init={self.init!r}"),
+        ):
+            if given:
+                raise ValueError(f"{what} needs labels y: comparisons alone came.")
 
     def _check_first_pass(self, first: Boosting) -> None:
         """Raise or warn if the first pass found no direction at all: M = 0 is no metric."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh, svd
+from sklearn.utils import check_array
 
 from boostmetric.metric import fix_signs
 
@@ -31,7 +32,7 @@ def starting_transformation(
         "lda" — "whiten", then the axes that the class means span;
         or an array of shape (d, D)
     X : array of shape (n, D)
-    labels : array of shape (n,) of integers from 0; needed by "whiten" and "lda"
+    labels : array of shape (n,); needed by "whiten" and "lda"
     weights : array of shape (n,), how often a point counts
     n_components : if an integer, the number of axes that "pca" and "lda" keep at most
 
@@ -46,17 +47,23 @@ def starting_transformation(
     weights = np.ones(len(X)) if weights is None else weights
     kept = n_components if isinstance(n_components, int) else None
     if not isinstance(init, str):
-        L = np.asarray(init, dtype=np.float64)
+        L = check_array(init, dtype=np.float64)
+        if L.shape[1] != X.shape[1]:
+            raise ValueError(
+                f"init of shape {L.shape} does not map the {X.shape[1]} features of X: "
+                f"(d, {X.shape[1]}) is needed."
+            )
     elif init == "scale":
         L = np.diag(1 / spread(X, weights))
     elif init == "pca":
         L = principal_axes(X, weights)[:kept]
     else:
         assert labels is not None
-        L = within_class_whitening(X, labels, weights)
+        _, codes = np.unique(labels, return_inverse=True)
+        L = within_class_whitening(X, codes, weights)
         if init == "lda":
-            counts = np.bincount(labels, weights)
-            means = _class_means(X @ L.T, labels, weights)
+            counts = np.bincount(codes, weights)
+            means = _class_means(X @ L.T, codes, weights)
             L = principal_axes(means[counts > 0], counts[counts > 0])[:kept] @ L
     return L
 
