@@ -53,9 +53,8 @@ def newton_step(
     duals along N. The preconditioner is R ↦ K⁻¹·R·K⁻¹, K the sum of all pairs' matrices in the
     weights of the duals: for differences that are normally distributed H is of this form.
     """
-    values, vectors = eigh(problem.spread(duals).astype(np.float64))
-    seen = values > 16 * np.finfo(problem.X.dtype).eps * values[-1]
-    inverse = (vectors[:, seen] / values[seen]) @ vectors[:, seen].T
+    values, vectors = _axes(problem, duals)
+    inverse = (vectors / values) @ vectors.T
 
     def product(N: NDArray) -> NDArray:
         change = problem.values_of(N)
@@ -86,6 +85,13 @@ def newton_step(
     return (solution if finite else np.zeros_like(target)), n_products
 
 
+def _axes(problem: Problem, duals: NDArray) -> tuple[NDArray, NDArray]:
+    """The eigenvalues and eigenvectors of K, without those of directions that no pair has."""
+    values, vectors = eigh(problem.spread(duals).astype(np.float64))
+    seen = values > 16 * np.finfo(problem.X.dtype).eps * values[-1]
+    return values[seen], vectors[:, seen]
+
+
 def newton_face(problem: Problem, loss: Loss, alpha: float, matrix: NDArray) -> Face:
     """A Newton step for F(ρ) + alpha·Tr M from a metric, on a face that it does not leave.
 
@@ -93,10 +99,8 @@ def newton_face(problem: Problem, loss: Loss, alpha: float, matrix: NDArray) -> 
     step is computed anew on the face that the others span.
     """
     duals = loss.duals(problem.margins_of(matrix), problem.weights)
-    values, vectors = eigh(problem.spread(duals).astype(np.float64))
-    seen = values > 16 * np.finfo(problem.X.dtype).eps * values[-1]
-    whiten = vectors[:, seen] / np.sqrt(values[seen])
-    unwhiten = vectors[:, seen] * np.sqrt(values[seen])
+    values, vectors = _axes(problem, duals)
+    whiten, unwhiten = vectors / np.sqrt(values), vectors * np.sqrt(values)
     round_matrix = unwhiten.T @ matrix @ unwhiten
     within, n_evaluations = np.eye(len(round_matrix)), 1
     for tried in range(1, MAX_FACES + 1):
