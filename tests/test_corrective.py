@@ -120,19 +120,25 @@ def test_all_coefficients_are_stationary(loss: str) -> None:
 
 
 @every_loss
-def test_both_forms_of_an_evaluation_agree(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", ["COLUMNS_UP_TO", "MAX_ENTRIES"])
+def test_both_forms_of_an_evaluation_agree(
+    limit: str, loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     X, comparisons = random_problem(3, weighted=True)
     problem = Problem(X, comparisons)
     directions = np.linalg.qr(np.random.default_rng(0).normal(size=(X.shape[1],) * 2))[0]
     start = np.full(X.shape[1], 0.1)
 
-    def run() -> Metric:
+    def run() -> tuple[Metric, bool]:
         found = correct(problem, LOSSES[loss], 0.5, directions, start, accuracy=1e-9)
-        return Metric(found.directions, found.coefs)
+        return Metric(found.directions, found.coefs), found.columns is None
 
-    by_column = run()
-    monkeypatch.setattr(corrective_module, "COLUMNS_UP_TO", 0)
-    np.testing.assert_allclose(run().matrix, by_column.matrix, rtol=1e-4, atol=1e-6)
+    by_column, through_matrix = run()
+    assert not through_matrix
+    monkeypatch.setattr(corrective_module, limit, 0)
+    by_matrix, through_matrix = run()
+    assert through_matrix
+    np.testing.assert_allclose(by_matrix.matrix, by_column.matrix, rtol=1e-4, atol=1e-6)
 
 
 def test_separable_comparisons_have_no_optimum_under_the_exponential_loss() -> None:

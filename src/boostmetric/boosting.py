@@ -69,7 +69,8 @@ class Iteration:
     `lambda_max` is the eigenvalue of the direction that was added and `coef` its coefficient;
     `objective` and `n_violated` (comparisons whose margin is not positive) hold after it.
     `duality_gap` bounds what the objective lies above the optimum, infinite where no bound was
-    found and NaN where none was looked for. `n_evaluations` counts those of the loss's duals.
+    found and NaN where none was looked for. `n_evaluations` counts those of the duals in line
+    search, correction and Newton step.
     """
 
     objective: float

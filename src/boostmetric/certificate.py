@@ -55,7 +55,8 @@ def lower_bound(problem: Problem, loss: Loss, alpha: float, matrix: NDArray) -> 
 
     Notes
     -----
-    About thirty evaluations of margins, duals and scatter: O(m + P·D + n·D²) each.
+    Some 25 to 60 evaluations of margins, duals and scatter: O(m + P·D + n·D²) each. The bound is
+    exact up to rounding in the precision of X.
 
     Examples
     --------

@@ -16,6 +16,9 @@ from boostmetric.problem import Problem
 COLUMNS_UP_TO = 4
 """With more directions than this times D, margins are computed through M and not by direction."""
 
+MAX_ENTRIES = 1 << 26
+"""Likewise if there were more squared projections than this (512 MB in float64)."""
+
 MAX_EVALUATIONS = 100
 """Evaluations of value and gradient in one correction, at most."""
 
@@ -62,15 +65,14 @@ def correct(
     Notes
     -----
     An evaluation needs the squared projections of all pairs on all directions, O(P·J), while
-    directions are few, and goes through M beyond `COLUMNS_UP_TO`·D, O(P·D + n·D²); comparisons ×
-    directions are never formed.
+    directions are few, and goes through M otherwise (`COLUMNS_UP_TO`, `MAX_ENTRIES`),
+    O(P·D + n·D²); comparisons × directions are never formed.
     """
     columns = _columns(problem, directions, columns)
     evaluate = _by_matrix(problem, directions) if columns is None else _by_column(problem, columns)
     # A unit of z_j changes the margins by about 1 whatever the scale of the features.
-    uniform = np.ones(len(problem.margins()), dtype=problem.X.dtype)
-    sizes = np.einsum("dj,de,ej->j", directions, problem.spread(uniform) / len(uniform), directions)
-    scale = 1 / np.maximum(sizes, np.finfo(problem.X.dtype).tiny)
+    variances = np.square(problem.X @ directions).mean(axis=0, dtype=np.float64)
+    scale = 1 / np.maximum(variances, np.finfo(problem.X.dtype).tiny)
     n_evaluations = 0
 
     def objective(z: NDArray) -> tuple[float, NDArray]:
@@ -116,7 +118,8 @@ Evaluate = Callable[[NDArray], tuple[NDArray, Callable[[NDArray], NDArray]]]
 def _columns(problem: Problem, directions: NDArray, known: NDArray | None) -> NDArray | None:
     """The squared projections (P, J) of the pairs, those that are known not computed again."""
     n_known = 0 if known is None else known.shape[1]
-    if directions.shape[1] > COLUMNS_UP_TO * problem.n_features:
+    n_directions = directions.shape[1]
+    if n_directions > min(COLUMNS_UP_TO * problem.n_features, MAX_ENTRIES // problem.n_pairs):
         return None
     new = [problem.measure(direction) for direction in directions[:, n_known:].T]
     return np.column_stack(new if known is None else [known, *new])

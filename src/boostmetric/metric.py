@@ -130,12 +130,7 @@ class Metric:
     def pair_distances(self, X: ArrayLike, pairs: NDArray, *, squared: bool = False) -> NDArray:
         """Distances of the rows `pairs[:, 0]` and `pairs[:, 1]` of X, of shape (len(pairs),)."""
         points = self.transform(X)
-        squares = np.empty(len(pairs), dtype=points.dtype)
-        size = max(1, PAIR_BLOCK // max(1, points.shape[1]))
-        for start in range(0, len(pairs), size):
-            block = pairs[start : start + size]
-            differences = points[block[:, 0]] - points[block[:, 1]]
-            squares[start : start + size] = np.einsum("ij,ij->i", differences, differences)
+        squares = pair_squares(points, pairs, np.ones(points.shape[1], dtype=points.dtype))
         return squares if squared else np.sqrt(squares)
 
     def truncate(self, n_components: int | float) -> Metric:
@@ -168,6 +163,19 @@ class Metric:
         components = inner.components if isinstance(inner, Metric) else inner
         scaled = self.directions * np.sqrt(self.coefs)
         return Metric.from_components(scaled.T @ components)
+
+
+def pair_squares(points: NDArray, pairs: NDArray, factors: NDArray) -> NDArray:
+    """Σ_d factors_d·(x_id − x_jd)² for every row (i, j) of `pairs`, in blocks of bounded memory."""
+    squares = np.empty(len(pairs), dtype=points.dtype)
+    size = max(1, PAIR_BLOCK // max(1, points.shape[1]))
+    for start in range(0, len(pairs), size):
+        block = pairs[start : start + size]
+        differences = points.take(block[:, 0], axis=0)
+        differences -= points.take(block[:, 1], axis=0)
+        differences *= differences
+        squares[start : start + size] = np.einsum("pd,d->p", differences, factors)
+    return squares
 
 
 def fix_signs(vectors: NDArray) -> NDArray:

@@ -18,7 +18,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.linalg import LinearOperator
 
 from boostmetric.comparisons import Comparisons
-from boostmetric.metric import PAIR_BLOCK, Metric
+from boostmetric.metric import Metric, pair_squares
 from boostmetric.mining import centred
 
 OPERATOR_ABOVE = 600
@@ -75,6 +75,11 @@ class Problem:
         """D."""
         return self.X.shape[1]
 
+    @property
+    def n_pairs(self) -> int:
+        """P, the number of distinct pairs."""
+        return len(self._pairs)
+
     def scatter(self, duals: NDArray) -> NDArray | LinearOperator:
         """Â = Σ_r u_r·A_r = XᵀLX, as a matrix, or as an operator where D is large.
 
@@ -118,17 +123,8 @@ class Problem:
 
         With N = QΛQᵀ the squared distances are Σ_d Λ_d·((x_i − x_j)ᵀq_d)². O(n·D² + P·D).
         """
-        values, vectors = eigh(matrix)
-        points = self.X @ vectors.astype(self.X.dtype)
-        squares = np.empty(len(self._pairs), dtype=self.X.dtype)
-        size = max(1, PAIR_BLOCK // self.n_features)
-        for start in range(0, len(squares), size):
-            block = slice(start, start + size)
-            differences = points.take(self._i[block], axis=0)
-            differences -= points.take(self._j[block], axis=0)
-            differences *= differences
-            squares[block] = differences @ values.astype(self.X.dtype)
-        return self.expand(squares)
+        values, vectors = (part.astype(self.X.dtype) for part in eigh(matrix))
+        return self.expand(pair_squares(self.X @ vectors, self._pairs, values))
 
     def margins_of(self, matrix: NDArray) -> NDArray:
         """ρ_r = ⟨A_r, N⟩ − gap_r for a symmetric matrix N, of shape (m,)."""
@@ -147,7 +143,7 @@ class Problem:
         return values if self.gaps is None else values - self.gaps.astype(values.dtype)
 
     def _by_pair(self, side: NDArray, duals: NDArray) -> NDArray:
-        return np.bincount(side, duals, len(self._pairs))
+        return np.bincount(side, duals, self.n_pairs)
 
     def _sum_of_pairs(self, q: NDArray) -> NDArray:
         """Σ_p q_p·(x_i − x_j)(x_i − x_j)ᵀ, of shape (D, D)."""
