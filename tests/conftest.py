@@ -9,6 +9,30 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from boostmetric import LOSSES, REGULARIZERS, ComparisonOperator, Comparisons, Loss
+from boostmetric.problem import Problem
+
+SMOOTH = [name for name, loss in LOSSES.items() if "stagewise" in loss.solvers]
+"""The losses that are differentiable."""
+
+
+def problem_of(
+    X: NDArray,
+    comparisons: Comparisons,
+    loss: str | Loss = "logistic",
+    alpha: float = 0.0,
+    regularizer: str = "trace",
+) -> Problem:
+    """The problem that `boost` would solve, with an absolute alpha."""
+    counted = comparisons.counted()
+    return Problem(
+        ComparisonOperator(X, counted),
+        LOSSES[loss] if isinstance(loss, str) else loss,
+        REGULARIZERS[regularizer](alpha),
+        counted.gaps,
+        counted.weights,
+    )
+
 
 def read_only(*arrays: NDArray) -> None:
     """Make arrays raise when something writes into them."""

@@ -556,7 +556,7 @@ def test_a_small_class_uses_what_it_has_with_a_warning(blobs: Data) -> None:
         ({"n_iter_no_change": 0}, "n_iter_no_change=0 will not do"),
         ({"verbose": -1}, "verbose=-1 will not do"),
         ({"loss": "hinge loss"}, "loss='hinge loss' will not do: one of 'exponential', 'logistic'"),
-        ({"solver": "magic"}, "solver='magic' will not do: one of 'stagewise', 'tot"),
+        ({"solver": "magic"}, "solver='magic' will not do: None or one of 'stagewise', 'tot"),
         ({"init": "random"}, "init='random' will not do: .*'whiten'"),
         ({"init": np.eye(3)}, r"init of shape \(3, 3\) does not map the 5 features"),
         ({"init": np.full((2, 5), np.nan)}, "contains NaN"),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import read_only
+from conftest import SMOOTH, read_only
 from numpy.typing import NDArray
 from scipy.special import expit, logsumexp, softmax
 
@@ -105,7 +105,7 @@ def test_a_weight_stands_for_copies(loss: Loss, rng: np.random.Generator) -> Non
     assert loss.duals(margins, weights) == pytest.approx(summed, rel=1e-13)
 
 
-@every_loss
+@pytest.mark.parametrize("loss", [LOSSES[name] for name in SMOOTH], ids=SMOOTH)
 @weighted_or_not
 @pytest.mark.parametrize("cuts", [[], [1], [7, 8, 30]], ids=str)
 @pytest.mark.parametrize("spread", [1.0, 1e3])

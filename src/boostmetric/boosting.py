@@ -1,229 +1,167 @@
-"""Boosting: add one direction after another until none helps; and several passes of it."""
+"""Boosting: add one direction after another until none helps."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from boostmetric.certificate import lower_bound
 from boostmetric.comparisons import Comparisons
-from boostmetric.corrective import correct
-from boostmetric.eigen import leading_eigenpair, leading_eigenpairs
-from boostmetric.losses import Loss
+from boostmetric.eigen import EIGEN_SOLVERS, leading_eigenpair
+from boostmetric.laplacian import ComparisonOperator
+from boostmetric.losses import LOSSES, Hinge, Loss, NotANumberError
 from boostmetric.metric import Metric
-from boostmetric.newton import newton_metric
-from boostmetric.problem import OPERATOR_ABOVE, Problem
-from boostmetric.stagewise import line_search
-
-BLOCK = 4
-"""Eigenvectors that the totally corrective solver adds in an iteration, at most."""
+from boostmetric.operators import Operator, as_operator, check_operator
+from boostmetric.problem import Problem
+from boostmetric.regularizers import REGULARIZERS, UnitTrace
+from boostmetric.solvers import Added, check_combination, solver_for
+from boostmetric.state import Boosting, Iteration, Status
 
 LOOKS = {4 * 2**k for k in range(30)}
 """The iterations after which the duality gap is looked at."""
 
-SLACK = 0.1
-"""How exact a correction is: the slopes that remain, relative to the violation that led to it."""
-
-
-class Status(Enum):
-    """How a fit ended. The value is a text for the user: what happened, and what to do."""
-
-    NO_DIRECTION = (
-        "No further direction lowers the objective (lambda_max <= alpha, up to rounding). With "
-        "solver='stagewise' the coefficients of earlier directions were not revised, so this is "
-        "the end of the method but not the optimum: solver='totally_corrective' goes on from here. "
-        "How far the optimum can be is in the duality gap."
-    )
-    MAX_ITER = (
-        "max_iter directions were added. This is the usual end; if the objective in the history "
-        "still falls and the error on unseen data too, raise max_iter."
-    )
-    CONVERGED = (
-        "The metric is optimal to within tol: the objective exceeds a lower bound for every metric "
-        "by no more than that share of it."
-    )
-    STOPPED = (
-        "A callback or the held-out data ended the fit. The metric is usable as it is; to go on "
-        "from it, fit again with warm_start=True."
-    )
-    UNBOUNDED = (
-        "The metric satisfies every comparison, and the exponential loss falls for ever as it "
-        "grows: it was capped. It is usable; for one that weighs more directions, use a larger "
-        "alpha, loss='logistic', or harder comparisons (more impostors)."
-    )
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.value}"
-
-
-@dataclass(frozen=True)
-class Iteration:
-    """What one iteration did.
-
-    `lambda_max` is the eigenvalue of the direction that was added and `coef` its coefficient;
-    `objective` and `n_violated` (comparisons whose margin is not positive) hold after it.
-    `duality_gap` bounds what the objective lies above the optimum, infinite where no bound was
-    found and NaN where none was looked for. `n_evaluations` counts those of the duals in line
-    search, correction and Newton step.
-    """
-
-    objective: float
-    lambda_max: float
-    coef: float
-    n_violated: int
-    n_evaluations: int
-    duality_gap: float
-    seconds: float
-
-
-@dataclass
-class _Attempts:
-    """When to try something that may fail: less and less often while it does."""
-
-    pause: int = 1
-    due: int = 0
-
-    def is_due(self, iteration: int) -> bool:
-        return iteration >= self.due
-
-    def report(self, iteration: int, success: bool) -> None:
-        self.pause = 1 if success else 2 * self.pause
-        self.due = iteration + self.pause
-
-
-@dataclass(eq=False)
-class Boosting:
-    """The state of a fit: the directions so far, and the margins and duals they lead to.
-
-    After a fit it is its result. `alpha` is absolute; `alpha_max` is λ_max of the scatter at M = 0,
-    the smallest alpha for which M = 0 is optimal. `columns` and `newton` are what the totally
-    corrective solver remembers.
-    """
-
-    problem: Problem
-    loss: Loss
-    alpha: float
-    alpha_max: float
-    margins: NDArray
-    duals: NDArray
-    directions: list[NDArray] = field(default_factory=list)
-    coefs: list[float] = field(default_factory=list)
-    history: list[Iteration] = field(default_factory=list)
-    columns: NDArray | None = None
-    newton: _Attempts = field(default_factory=_Attempts)
-    status: Status = Status.MAX_ITER
-
-    @property
-    def metric(self) -> Metric:
-        """The metric learned so far."""
-        dtype = self.problem.X.dtype
-        empty = np.empty((self.problem.n_features, 0), dtype=dtype)
-        return Metric(np.column_stack([empty, *self.directions]), np.array(self.coefs, dtype=dtype))
-
-    def restart(self, metric: Metric) -> None:
-        """Go back or on to another metric of the same features."""
-        metric = metric.astype(self.problem.X.dtype)
-        self.directions, self.coefs = list(metric.directions.T), metric.coefs.tolist()
-        self.columns = None
-        self.margins = self.problem.margins(metric)
-        self.duals = self.loss.duals(self.margins, self.problem.weights)
-
-    def objective(self) -> float:
-        """F(ρ) + alpha·Tr M."""
-        return self.loss.value(self.margins, self.problem.weights) + self.alpha * sum(self.coefs)
-
-    def duality_gap(self) -> float:
-        """The objective less a lower bound for every metric (`certificate`); NaN if D is large."""
-        if self.problem.n_features > OPERATOR_ABOVE:
-            return math.nan
-        bound = lower_bound(self.problem, self.loss, self.alpha, self.metric.matrix)
-        return max(0.0, self.objective() - bound)
-
+DEFAULT_ALPHA = 1e-7
+"""The relative alpha, unless another is given."""
 
 Callback = Callable[[Boosting], bool]
 """Called after every iteration with the state of the fit; a true result ends the fit."""
 
 
-def boost(
-    X: NDArray,
-    comparisons: Comparisons,
-    loss: Loss,
+def boost(X: NDArray, comparisons: Comparisons, loss: str | Loss, **options: Any) -> Boosting:
+    """Learn a metric from comparisons of points (Algorithms 3 and 4).
+
+    This is `learn_psd` with a `ComparisonOperator`, and the gaps and weights of the comparisons.
+
+    Parameters
+    ----------
+    X : array of shape (n, D), float32 or float64
+    comparisons, loss : what to learn from, and how margins count; a comparison of weight 0 is left
+        out
+    options : as for `learn_psd`, but that the default of `solver` is the paper's, "stagewise", or
+        the only one that the loss works with
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 3))
+    >>> comparisons = Comparisons.from_labels(X, X[:, 0] > 0)
+    >>> fit = boost(X, comparisons, "logistic", max_iter=10)
+    >>> fit.status.name, fit.metric.n_directions
+    ('MAX_ITER', 10)
+    """
+    loss = LOSSES[loss] if isinstance(loss, str) else loss
+    counted = comparisons.counted()
+    options = {"solver": loss.solvers[0], **options}
+    return _learn(ComparisonOperator(X, counted), loss, counted.gaps, counted.weights, **options)
+
+
+def learn_psd(
+    operator: Operator | NDArray | Sequence[Any],
+    loss: str | Loss = "logistic",
     *,
-    solver: str = "stagewise",
-    alpha: float = 1e-7,
-    alpha_relative: bool = True,
-    max_iter: int = 500,
-    tol: float | None = None,
-    callback: Callback | None = None,
-    start: Metric | None = None,
+    gaps: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    **options: Any,
 ) -> Boosting:
-    """Minimise F(ρ(M)) + alpha·Tr M over M ⪰ 0, direction by direction (Algorithms 3 and 4).
+    """Minimise F(⟨A_r, M⟩ − b_r) + R(M) over M ⪰ 0, direction by direction.
 
     Each iteration takes the leading eigenvector of the scatter Σ u_r·A_r as the next direction,
     finds its coefficient, and updates margins and duals.
 
     Parameters
     ----------
-    X : array of shape (n, D), float32 or float64
-    comparisons, loss : what to learn from, and how deviations count
-    solver : one of `SOLVERS`. "stagewise" finds a coefficient once, by a line search;
-        "totally_corrective" finds all coefficients anew in each iteration, which takes longer and
-        converges to the optimum
-    alpha : the price of a unit of trace; with `alpha_relative` in units of `alpha_max`
-    max_iter : number of iterations at most
+    operator : the symmetric matrices A_r: an array of shape (m, D, D), a list of dense or sparse
+        matrices, a `LowRankOperator`, a `ComparisonOperator`, or one's own `Operator`
+    loss : F, a `Loss` or the name of one in `LOSSES`; any convex function will do
+    gaps, weights : arrays of shape (m,), the b_r and the weights of the terms of F
+    solver : "stagewise" finds a coefficient once, by a line search; "totally_corrective", the
+        default, finds all of them anew in each iteration and converges to the optimum
+    regularizer : "trace", R = alpha·Tr M, or "frobenius", R = alpha/2·‖M‖²
+    alpha : 1e-7 by default. The hinge loss has none, but its own `nu`
+    alpha_relative : whether alpha is in units that depend on the problem (`Trace`, `Frobenius`):
+        True by default
+    max_iter : number of iterations at most, 500 by default
     tol : end the fit when the duality gap is no more than this share of the objective; 0 does not
-        look at the gap. None is 1e-3 for the totally corrective solver and 0 for the stage-wise
-        one, which in general does not come close to the optimum
+        look at the gap. None, the default, is 1e-3 for the totally corrective solver and 0 for the
+        stage-wise one, which in general does not come close to the optimum
+    eigen_solver : how eigenvectors are found, one of `EIGEN_SOLVERS`; all but "exact", the default,
+        begin with rough ones that become accurate as the fit goes on
     callback : see `Callback`
     start : a metric to continue from, of D features
 
     Returns
     -------
-    Boosting, with `metric`, `status` and `history`. Without any direction that helps, its metric
-    has none: M = 0.
+    Boosting, with `metric` (and `metric.matrix`), `objective()`, `duality_gap()`, `status` and
+    `history`. Without any direction that helps, its metric has none: M = 0.
 
     Examples
     --------
-    >>> from boostmetric import LOSSES
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(60, 3))
-    >>> comparisons = Comparisons.from_labels(X, X[:, 0] > 0)
-    >>> fit = boost(X, comparisons, LOSSES["logistic"], max_iter=10)
-    >>> fit.status.name, fit.metric.n_directions
-    ('MAX_ITER', 10)
+    The matrix of smallest trace, nearly, that has 1 on its diagonal and is at most −0.4 beside it:
+
+    >>> A = np.array([[[1.0, 0], [0, 0]], [[0, 0], [0, 1]], [[0, -0.5], [-0.5, 0]]])
+    >>> fit = learn_psd(A, "squared_hinge", gaps=[0, 0, -0.6], alpha=1e-4, tol=1e-6)
+    >>> fit.metric.matrix.round(2)
+    array([[ 1. , -0.4],
+           [-0.4,  1. ]])
     """
-    fit = _begin(Problem(X, comparisons), loss, alpha, alpha_relative, start)
-    add = SOLVERS[solver]
+    operator = as_operator(operator)
+    check_operator(operator)
+    loss = LOSSES[loss] if isinstance(loss, str) else loss
+    b, c = (None if given is None else np.asarray(given, float) for given in (gaps, weights))
+    return _learn(operator, loss, b, c, **options)
+
+
+def _learn(
+    operator: Operator,
+    loss: Loss,
+    gaps: NDArray | None,
+    weights: NDArray | None,
+    *,
+    solver: str = "totally_corrective",
+    regularizer: str = "trace",
+    alpha: float | None = None,
+    alpha_relative: bool = True,
+    max_iter: int = 500,
+    tol: float | None = None,
+    eigen_solver: str = "exact",
+    callback: Callback | None = None,
+    start: Metric | None = None,
+) -> Boosting:
+    """The loop; parameters as of `learn_psd`."""
+    check_combination(loss, solver, regularizer)
+    if eigen_solver not in EIGEN_SOLVERS:
+        names = ", ".join(map(repr, EIGEN_SOLVERS))
+        raise ValueError(f"eigen_solver={eigen_solver!r} will not do: one of {names} is needed.")
+    if isinstance(loss, Hinge):
+        if alpha is not None:
+            raise ValueError(
+                f"alpha={alpha!r} means nothing to {loss!r}, which fixes the trace at 1: leave it "
+                "out, and set nu."
+            )
+        problem = Problem(operator, loss, UnitTrace(-math.inf), gaps, weights)
+    else:
+        alpha = DEFAULT_ALPHA if alpha is None else alpha
+        problem = Problem(operator, loss, REGULARIZERS[regularizer](alpha), gaps, weights)
+    fit = _begin(problem, alpha_relative, eigen_solver, start)
+    add = solver_for(loss, solver)
     if tol is None:
         tol = 1e-3 if solver == "totally_corrective" else 0.0
     began = time.perf_counter()
     while len(fit.history) < max_iter:
-        step = add(fit)
-        if step.coef == 0:
+        look = tol > 0 and (isinstance(loss, Hinge) or len(fit.history) + 1 in LOOKS)
+        done = _iterate(fit, add, look, began)
+        if not done.helped:
             fit.status = Status.NO_DIRECTION
             break
-        look = tol > 0 and len(fit.history) + 1 in LOOKS
-        fit.history.append(
-            Iteration(
-                objective=fit.objective(),
-                lambda_max=step.lambda_max,
-                coef=step.coef,
-                n_violated=int(np.count_nonzero(fit.margins <= 0)),
-                n_evaluations=step.n_evaluations,
-                duality_gap=fit.duality_gap() if look else math.nan,
-                seconds=time.perf_counter() - began,
-            )
-        )
         if callback is not None and callback(fit):
             fit.status = Status.STOPPED
             break
-        if not step.bounded:
+        if not done.bounded:
             fit.status = Status.UNBOUNDED
             break
         if look and fit.history[-1].duality_gap <= tol * abs(fit.history[-1].objective):
@@ -232,135 +170,108 @@ def boost(
     return fit
 
 
-@dataclass(frozen=True)
-class _Added:
-    """What a solver did in an iteration; the coefficient is 0 where no direction helps."""
+def _iterate(fit: Boosting, add: Callable[[Boosting], Added], look: bool, began: float) -> Added:
+    """One iteration, recorded in the history if it helped.
 
-    lambda_max: float
-    coef: float
-    n_evaluations: int = 0
-    bounded: bool = True
-
-
-def _add_stagewise(fit: Boosting) -> _Added:
-    """Add the leading eigenvector, with the coefficient that is best for it alone."""
-    problem = fit.problem
-    guess = fit.directions[-1] if fit.directions else None
-    lambda_max, direction = leading_eigenpair(problem.scatter(fit.duals), guess)
-    if lambda_max <= fit.alpha:
-        return _Added(lambda_max, 0.0)
-    responses = problem.responses(direction)
-    step = line_search(fit.loss, fit.margins, fit.duals, responses, fit.alpha, problem.weights)
-    if step.coef > 0:
-        fit.margins, fit.duals = step.margins, step.duals
-        fit.directions.append(direction)
-        fit.coefs.append(step.coef)
-    return _Added(lambda_max, step.coef, step.n_evaluations, step.bounded)
-
-
-def _add_correctively(fit: Boosting) -> _Added:
-    """Add the leading eigenvectors, and find the best coefficients of all directions together.
-
-    Where D allows, the directions so far are first replaced by those of a Newton step: near an
-    optimum of full rank it would take some D²/2 eigenvectors of scatters to span what it needs.
+    A NaN from the loss brings the fit back to where it was, and raises an error that says so.
     """
-    problem, before, n_evaluations = fit.problem, fit.objective(), 0
-    guess = fit.directions[-1] if fit.directions else None
-    values, vectors = leading_eigenpairs(problem.scatter(fit.duals), BLOCK, guess)
-    new = vectors[:, values > fit.alpha]
-    if not fit.directions and not new.size:
-        return _Added(float(values[0]), 0.0)
-    small = problem.n_features <= OPERATOR_ABOVE
-    if fit.directions and small and fit.newton.is_due(len(fit.history)):
-        ahead, n_evaluations = newton_metric(problem, fit.loss, fit.alpha, fit.metric)
-        fit.newton.report(len(fit.history), ahead is not None)
-        if ahead is not None:
-            fit.restart(ahead)
-    step = correct(
-        problem,
-        fit.loss,
-        fit.alpha,
-        np.column_stack([*fit.directions, new]),
-        np.concatenate([fit.coefs, np.zeros(new.shape[1])]),
-        # Without a new direction, what is left is to make the coefficients exact.
-        accuracy=SLACK * max(float(values[0]) - fit.alpha, 1e-9 * fit.alpha_max),
-        columns=fit.columns,
-    )
-    after = fit.loss.value(step.margins, problem.weights) + fit.alpha * float(step.coefs.sum())
-    if not after < before - np.finfo(np.float64).eps * abs(before):
-        return _Added(float(values[0]), 0.0)
-    fit.directions, fit.coefs = list(step.directions.T), step.coefs.tolist()
-    fit.margins, fit.duals, fit.columns = step.margins, step.duals, step.columns
-    n_evaluations += step.n_evaluations
-    return _Added(float(values[0]), float(step.coefs[-1]), n_evaluations, step.bounded)
-
-
-SOLVERS: dict[str, Callable[[Boosting], _Added]] = {
-    "stagewise": _add_stagewise,
-    "totally_corrective": _add_correctively,
-}
-"""The solvers by name."""
+    before = fit.metric, fit.margins, fit.duals
+    try:
+        done = add(fit)
+        if done.helped:
+            fit.history.append(
+                Iteration(
+                    objective=fit.objective(),
+                    lambda_max=done.lambda_max,
+                    coef=done.coef,
+                    n_violated=int(np.count_nonzero(fit.margins <= 0)),
+                    n_evaluations=done.n_evaluations,
+                    duality_gap=fit.duality_gap() if look else math.nan,
+                    seconds=time.perf_counter() - began,
+                )
+            )
+    except NotANumberError as error:
+        metric, fit.margins, fit.duals = before
+        fit.directions, fit.coefs = list(metric.directions.T), metric.coefs.tolist()
+        fit.status = Status.FAILED
+        failure = NotANumberError(
+            f"in iteration {len(fit.history) + 1}, {error} The metric of the iteration before is "
+            "kept."
+        )
+        failure.fit = fit
+        raise failure from error
+    return done
 
 
 def _begin(
-    problem: Problem, loss: Loss, alpha: float, alpha_relative: bool, start: Metric | None
+    problem: Problem, alpha_relative: bool, eigen_solver: str, start: Metric | None
 ) -> Boosting:
     """The state before the first iteration, with alpha made absolute."""
-    margins = problem.margins()
-    duals = loss.duals(margins, problem.weights)
-    alpha_max, _ = leading_eigenpair(problem.scatter(duals))
-    fit = Boosting(
-        problem=problem,
-        loss=loss,
-        alpha=alpha * max(alpha_max, 0.0) if alpha_relative else alpha,
-        alpha_max=alpha_max,
-        margins=margins,
-        duals=duals,
-    )
+    D, operator, loss = problem.n_features, problem.operator, problem.loss
+    if start is not None and start.n_features != D:
+        raise ValueError(f"start is a metric of {start.n_features} features: {D} are needed.")
+    margins = problem.margins(Metric(np.empty((D, 0)), np.empty(0)))
+    duals = problem.duals(margins)
+    if isinstance(loss, Hinge):
+        # At M = 0 all margins are alike, and so should be the duals.
+        duals = (loss.nu * loss.prices(operator.n_matrices, problem.weights)).astype(operator.dtype)
+    alpha_max, _ = leading_eigenpair(operator.scatter(duals))
+    if alpha_relative:
+        total = float(np.abs(duals).sum(dtype=np.float64))
+        problem.regularizer.alpha *= problem.regularizer.unit(alpha_max, total)
+    fit = Boosting(problem, alpha_max, margins, duals, eigen_solver)
     if start is not None:
         fit.restart(start)
     return fit
 
 
 @dataclass(frozen=True, eq=False)
-class Pass:
-    """One pass: the points were mapped by `base`, if any, before they were compared and boosted."""
+class PathPoint:
+    """The optimum for one alpha, as nearly as it was found."""
 
-    base: NDArray | None
-    fit: Boosting
+    alpha: float
+    metric: Metric
+    objective: float
+    duality_gap: float
+    n_evaluations: int
+    status: Status
 
-    @property
-    def metric(self) -> Metric:
-        """The metric over the original features, all passes up to this one included."""
-        return self.fit.metric if self.base is None else self.fit.metric.compose(self.base)
 
-
-def boost_passes(
-    X: NDArray,
-    base: NDArray | None,
-    n_passes: int,
-    compare: Callable[[NDArray], Comparisons],
-    run: Callable[[NDArray | None, NDArray, Comparisons], Boosting],
-) -> Iterator[Pass]:
-    """Multi-pass boosting: every pass compares and boosts in the space that the last one learned.
+def alpha_path(learn: Callable[..., Boosting], alphas: Iterable[float]) -> Iterator[PathPoint]:
+    """Learn for one alpha after another, from the largest down, each from the metric of the last.
 
     Parameters
     ----------
-    X : array of shape (n, D)
-    base : array of shape (d, D), the transformation before the first pass, or None
-    n_passes : number of passes at most
-    compare : makes the comparisons of a pass from the points in its space
-    run : boosts, given the base of the pass, the points in its space, and their comparisons
+    learn : called with `alpha` and `start`: `boost` or `learn_psd` with all else fixed
+    alphas : the values, in any order; relative or absolute as `learn` takes them
 
     Yields
     ------
-    Pass. A pass that found no direction (`fit.directions` is empty) is the last; the metric is then
-    that of the pass before, or of `base`.
+    PathPoint, with the absolute alpha and the gap to the optimum there
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> comparisons = Comparisons.from_labels(X, y)
+    >>> learn = partial(boost, X, comparisons, "logistic", solver="totally_corrective")
+    >>> for point in alpha_path(learn, [0.5, 0.1, 0.01]):
+    ...     rank, gap = len(point.metric.eigenvalues), point.duality_gap / point.objective
+    ...     print(f"alpha {point.alpha:7.1f}  rank {rank}  relative gap below 1e-3: {gap < 1e-3}")
+    alpha   675.3  rank 1  relative gap below 1e-3: True
+    alpha   135.1  rank 1  relative gap below 1e-3: True
+    alpha    13.5  rank 2  relative gap below 1e-3: True
     """
-    for _ in range(n_passes):
-        points = X if base is None else X @ base.T
-        done = Pass(base, run(base, points, compare(points)))
-        yield done
-        if not done.fit.directions:
-            return
-        base = done.metric.components
+    last: Metric | None = None
+    for alpha in sorted(alphas, reverse=True):
+        fit = learn(alpha=alpha, start=last)
+        last = fit.metric
+        yield PathPoint(
+            alpha=fit.alpha,
+            metric=last,
+            objective=fit.objective(),
+            duality_gap=fit.duality_gap(),
+            n_evaluations=sum(step.n_evaluations for step in fit.history),
+            status=fit.status,
+        )

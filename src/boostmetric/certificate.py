@@ -1,17 +1,17 @@
 """A certificate of optimality: a lower bound on the objective of every metric.
 
 Duality. For any symmetric matrix M', a metric or not, let ρ' be its margins, u' = −∇F(ρ') its duals
-and G' = Σ u'_r·A_r its scatter. F is convex, so F(ρ(M)) ≥ F(ρ') − ⟨G', M − M'⟩ for every M. If
-G' ⪯ alpha·I, then alpha·Tr M ≥ ⟨G', M⟩ for every M ⪰ 0, and together
+and G' = Σ u'_r·A_r its scatter. F is convex, so F(ρ(M)) ≥ F(ρ') − ⟨G', M − M'⟩ for every M, and
 
-    F(ρ(M)) + alpha·Tr M  ≥  F(ρ') + ⟨G', M'⟩.
+    F(ρ(M)) + R(M)  ≥  F(ρ') + ⟨G', M'⟩ + min over P ⪰ 0 of R(P) − ⟨G', P⟩.
 
 The right-hand side is the dual objective at u' (EQ:D1, EQ:4C), written without the conjugate of F,
-so it serves every convex loss. Where the fit has ended, G ⪯ alpha·I holds only nearly; scaling the
-duals down until it holds would ruin the bound when alpha is small. Instead M' = M + N, where N
-solves the Newton equation H[N] = C, H the Hessian of F: then G' ≈ G − C. With C = G − alpha·I (on
-the face of the cone where the optimum lies) this is a step towards the optimum, with
-C = (G − alpha·I)₊ + a little of I it restores feasibility.
+so it serves every convex loss. The minimum is 0 for the trace if G' ⪯ alpha·I, and −∞ if not; it is
+−‖G'₊‖²/(2·alpha) for the Frobenius norm. The bound is the better the nearer M' is to the optimum,
+so M' = M + N, where N solves the Newton equation H[N] = C, H the Hessian of the objective: then
+G' − ∇R' ≈ G − ∇R − C. With C = G − ∇R (on the face where the optimum lies) this is a step to the
+optimum. For the trace it may lead a little too far; then C = (G' − alpha·I)₊ + a bit of I
+restores G' ⪯ alpha·I. (Scaling the duals down does so too, but ruins the bound if alpha is small.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh, null_space
 
-from boostmetric.losses import Loss
+from boostmetric.eigen import leading_eigenpair
 from boostmetric.newton import newton_face, newton_step
 from boostmetric.problem import Problem
 
@@ -44,12 +44,12 @@ class _Point:
     scatter: NDArray
 
 
-def lower_bound(problem: Problem, loss: Loss, alpha: float, matrix: NDArray) -> float:
-    """A number that F(ρ(M)) + alpha·Tr M exceeds for every M ⪰ 0; −∞ where none was found.
+def lower_bound(problem: Problem, matrix: NDArray) -> float:
+    """A number that F(ρ(M)) + R(M) exceeds for every M ⪰ 0; −∞ where none was found.
 
     Parameters
     ----------
-    problem, loss, alpha : what was minimised
+    problem : what was minimised
     matrix : array of shape (D, D), the metric that was learned; the nearer it is to the optimum,
         the tighter is the bound
 
@@ -63,27 +63,26 @@ def lower_bound(problem: Problem, loss: Loss, alpha: float, matrix: NDArray) -> 
     >>> from boostmetric import LOSSES, Comparisons, boost
     >>> X = np.random.default_rng(0).normal(size=(50, 3))
     >>> fit = boost(X, Comparisons.from_labels(X, X[:, 0] > 0), LOSSES["logistic"])
-    >>> bound = lower_bound(fit.problem, fit.loss, fit.alpha, fit.metric.matrix)
+    >>> bound = lower_bound(fit.problem, fit.metric.matrix)
     >>> bound < fit.objective() < 1.1 * bound
     True
     """
     # A step may lead too far on degenerate data; a point that is not finite gives no bound.
     with np.errstate(over="ignore", invalid="ignore"):
-        here = _point(problem, loss, matrix.astype(np.float64))
-        step, _ = newton_step(
-            problem, loss, here.margins, here.duals, _target(problem, loss, alpha, here)
-        )
-        there = _point(problem, loss, here.matrix + step)
-        return max(_repaired(problem, loss, alpha, point) for point in (here, there))
+        here = _point(problem, matrix.astype(np.float64))
+        step, _ = newton_step(problem, here.margins, here.duals, _target(problem, here))
+        there = _point(problem, here.matrix + step)
+        return max(_repaired(problem, point) for point in (here, there))
 
 
-def _target(problem: Problem, loss: Loss, alpha: float, point: _Point) -> NDArray:
-    """G − alpha·I, without its negative part off the face of the Newton step.
+def _target(problem: Problem, point: _Point) -> NDArray:
+    """G − ∇R, without its negative part off the face of the Newton step.
 
-    There the optimal metric is zero, and its scatter may stay below alpha.
+    There the optimal metric is zero, and G − ∇R may stay negative.
     """
-    face = newton_face(problem, loss, alpha, point.matrix)
-    excess = face.whiten.T @ (point.scatter - alpha * np.eye(len(point.scatter))) @ face.whiten
+    face = newton_face(problem, point.matrix)
+    descent = point.scatter - problem.regularizer.gradient(point.matrix)
+    excess = face.whiten.T @ descent @ face.whiten
     off = null_space(face.within.T)
     if off.size:
         values, vectors = eigh(off.T @ excess @ off)
@@ -91,32 +90,41 @@ def _target(problem: Problem, loss: Loss, alpha: float, point: _Point) -> NDArra
     return face.unwhiten @ excess @ face.unwhiten.T
 
 
-def _point(problem: Problem, loss: Loss, matrix: NDArray) -> _Point:
+def _point(problem: Problem, matrix: NDArray) -> _Point:
     margins = problem.margins_of(matrix)
-    duals = loss.duals(margins, problem.weights)
-    return _Point(matrix, margins, duals, problem.scatter_matrix(duals).astype(np.float64))
+    duals = problem.duals(margins)
+    return _Point(matrix, margins, duals, problem.operator.scatter_matrix(duals).astype(np.float64))
 
 
-def _bound(problem: Problem, loss: Loss, alpha: float, point: _Point) -> float:
-    """The bound of a point, −∞ if its scatter exceeds alpha or is not finite."""
-    if not np.isfinite(point.scatter).all() or eigh(point.scatter, eigvals_only=True)[-1] > alpha:
-        return -math.inf
-    return loss.value(point.margins, problem.weights) + float(np.sum(point.scatter * point.matrix))
-
-
-def _repaired(problem: Problem, loss: Loss, alpha: float, point: _Point) -> float:
-    """The bound of a point close by whose scatter does not exceed alpha."""
+def _bound(problem: Problem, point: _Point) -> float:
+    """The bound of a point, −∞ if there is none."""
     if not np.isfinite(point.scatter).all():
         return -math.inf
+    tangent = problem.value(point.margins) + float(np.sum(point.scatter * point.matrix))
+    return tangent + problem.regularizer.smallest(point.scatter)
+
+
+def _repaired(problem: Problem, point: _Point) -> float:
+    """The bound of a point, or of one close by where it has none."""
+    bound = _bound(problem, point)
+    if bound > -math.inf or not np.isfinite(point.scatter).all():
+        return bound
     values, vectors = eigh(point.scatter)
-    excess = np.maximum(values - alpha, 0)
-    if excess[-1] == 0:
-        return _bound(problem, loss, alpha, point)
+    excess = np.maximum(values - problem.regularizer.threshold, 0)
     target = (vectors * (excess + SHIFT * excess[-1])) @ vectors.T
-    step, _ = newton_step(problem, loss, point.margins, point.duals, target)
+    step, _ = newton_step(problem, point.margins, point.duals, target)
     for length in STEPS:
-        moved = _point(problem, loss, point.matrix + length * step)
-        bound = _bound(problem, loss, alpha, moved)
+        moved = _point(problem, point.matrix + length * step)
+        bound = _bound(problem, moved)
         if bound > -math.inf:
             return bound
     return -math.inf
+
+
+def soft_margin_bound(problem: Problem, duals: NDArray) -> float:
+    """A number that the hinge loss of every metric of trace 1 exceeds, by duality (EQ:HingeD2).
+
+    The duals must be feasible: they sum to 1, and none exceeds its price.
+    """
+    largest, _ = leading_eigenpair(problem.operator.scatter(duals))
+    return -largest if problem.gaps is None else float(duals @ problem.gaps) - largest

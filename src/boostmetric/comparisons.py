@@ -276,6 +276,15 @@ class Comparisons:
             self.n_points if other.n_points is None else other.n_points,
         )
 
+    def counted(self) -> Comparisons:
+        """Those of positive weight; a ValueError if there is none."""
+        if self.weights is None:
+            return self
+        positive = np.flatnonzero(self.weights > 0)
+        if len(positive) == 0:
+            raise ValueError("all comparisons have weight 0: at least one must count.")
+        return self[positive]
+
     def check_points(self, n_points: int) -> None:
         """Raise a ValueError unless the comparisons are about a matrix of `n_points` rows."""
         highest = int(self.pairs.max())

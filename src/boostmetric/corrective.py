@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from boostmetric.losses import Loss
 from boostmetric.metric import Metric
+from boostmetric.operators import Operator
 from boostmetric.problem import Problem
 
 COLUMNS_UP_TO = 4
 """With more directions than this times D, margins are computed through M and not by direction."""
 
 MAX_ENTRIES = 1 << 26
-"""Likewise if there were more squared projections than this (512 MB in float64)."""
+"""Likewise if there were more measures than this (512 MB in float64)."""
 
 MAX_EVALUATIONS = 100
 """Evaluations of value and gradient in one correction, at most."""
@@ -30,8 +30,8 @@ FAR = 1e8
 class Correction:
     """Directions with their best coefficients, and the margins and duals that they lead to.
 
-    `columns` holds the squared projections of the pairs on the directions, or None if there are
-    too many; `bounded` is False where the objective falls for ever as M grows.
+    `columns` holds the operator's measures of the directions, or None if there are too many;
+    `bounded` is False where the objective falls for ever as M grows.
     """
 
     directions: NDArray
@@ -45,14 +45,12 @@ class Correction:
 
 def correct(
     problem: Problem,
-    loss: Loss,
-    alpha: float,
     directions: NDArray,
     coefs: NDArray,
     accuracy: float,
     columns: NDArray | None = None,
 ) -> Correction:
-    """Minimise F(ρ) + alpha·Σ_j w_j over w ≥ 0 for given directions, by L-BFGS-B.
+    """Minimise F(ρ) + R(M) over the coefficients w ≥ 0 of given directions, by L-BFGS-B.
 
     Directions that end with the coefficient 0 are dropped.
 
@@ -64,24 +62,22 @@ def correct(
 
     Notes
     -----
-    An evaluation needs the squared projections of all pairs on all directions, O(P·J), while
-    directions are few, and goes through M otherwise (`COLUMNS_UP_TO`, `MAX_ENTRIES`),
-    O(P·D + n·D²); comparisons × directions are never formed.
+    An evaluation needs the measures of all directions, O(P·J) with P = 2·k·n for k targets and k
+    impostors, while directions are few, and goes through M otherwise (`COLUMNS_UP_TO`,
+    `MAX_ENTRIES`), O(P·D + n·D²); comparisons × directions are never formed.
     """
-    columns = _columns(problem, directions, columns)
+    columns = _columns(problem.operator, directions, columns)
     evaluate = _by_matrix(problem, directions) if columns is None else _by_column(problem, columns)
-    # A unit of z_j changes the margins by about 1 whatever the scale of the features.
-    variances = np.square(problem.X @ directions).mean(axis=0, dtype=np.float64)
-    scale = 1 / np.maximum(variances, np.finfo(problem.X.dtype).tiny)
+    cost = problem.regularizer.of_coefs(directions)
+    scale = _scale(problem.operator, directions, columns)
     n_evaluations = 0
 
     def objective(z: NDArray) -> tuple[float, NDArray]:
         nonlocal n_evaluations
         n_evaluations += 1
         margins, slopes = evaluate(z * scale)
-        duals = loss.duals(margins, problem.weights)
-        value = loss.value(margins, problem.weights) + alpha * float(z @ scale)
-        return value, scale * (alpha - slopes(duals))
+        price, prices = cost(z * scale)
+        return problem.value(margins) + price, scale * (prices - slopes(problem.duals(margins)))
 
     found = minimize(
         objective,
@@ -99,15 +95,14 @@ def correct(
     coefs = found.x * scale
     kept = coefs > 0
     margins, _ = evaluate(coefs)
-    duals = loss.duals(margins, problem.weights)
     return Correction(
         directions=directions[:, kept],
         coefs=coefs[kept],
         margins=margins,
-        duals=duals,
+        duals=problem.duals(margins),
         columns=None if columns is None else columns[:, kept],
         n_evaluations=n_evaluations,
-        bounded=_is_bounded(problem, loss, alpha, float(coefs.sum()), margins),
+        bounded=_is_bounded(problem, margins, cost(FAR * coefs)[0] / FAR),
     )
 
 
@@ -115,28 +110,40 @@ Evaluate = Callable[[NDArray], tuple[NDArray, Callable[[NDArray], NDArray]]]
 """From coefficients to margins, and to the map from duals to the slopes vᵀÂv of the directions."""
 
 
-def _columns(problem: Problem, directions: NDArray, known: NDArray | None) -> NDArray | None:
-    """The squared projections (P, J) of the pairs, those that are known not computed again."""
+def _scale(operator: Operator, directions: NDArray, columns: NDArray | None) -> NDArray:
+    """Coefficients of the directions that change what is measured by about 1."""
+    if columns is not None:
+        sizes = np.sqrt(np.einsum("pj,pj->j", columns, columns) / len(columns))
+    else:
+        spread = operator.spread(np.ones(operator.n_matrices, dtype=operator.dtype))
+        sizes = np.einsum("dj,dj->j", directions, spread @ directions) / operator.n_matrices
+    return 1 / np.maximum(sizes.astype(np.float64), np.finfo(operator.dtype).tiny)
+
+
+def _columns(operator: Operator, directions: NDArray, known: NDArray | None) -> NDArray | None:
+    """The measures (P, J) of the directions, those that are known not computed again."""
     n_known = 0 if known is None else known.shape[1]
     n_directions = directions.shape[1]
-    if n_directions > min(COLUMNS_UP_TO * problem.n_features, MAX_ENTRIES // problem.n_pairs):
+    if n_directions > min(COLUMNS_UP_TO * operator.n_features, MAX_ENTRIES // operator.n_measures):
         return None
-    new = [problem.measure(direction) for direction in directions[:, n_known:].T]
+    new = [operator.measure(direction) for direction in directions[:, n_known:].T]
     return np.column_stack(new if known is None else [known, *new])
 
 
 def _by_column(problem: Problem, columns: NDArray) -> Evaluate:
+    operator = problem.operator
+
     def evaluate(coefs: NDArray) -> tuple[NDArray, Callable[[NDArray], NDArray]]:
-        squares = columns @ coefs.astype(columns.dtype)
-        margins = problem.less_gaps(problem.expand(squares))
-        return margins, lambda duals: problem.collect(duals).astype(columns.dtype) @ columns
+        measures = columns @ coefs.astype(columns.dtype)
+        margins = problem.less_gaps(operator.expand(measures))
+        return margins, lambda duals: operator.collect(duals).astype(columns.dtype) @ columns
 
     return evaluate
 
 
 def _by_matrix(problem: Problem, directions: NDArray) -> Evaluate:
     def slopes(duals: NDArray) -> NDArray:
-        images = problem.scatter_matrix(duals) @ directions
+        images = problem.operator.scatter_matrix(duals) @ directions
         return np.einsum("dj,dj->j", directions, images)
 
     def evaluate(coefs: NDArray) -> tuple[NDArray, Callable[[NDArray], NDArray]]:
@@ -145,8 +152,8 @@ def _by_matrix(problem: Problem, directions: NDArray) -> Evaluate:
     return evaluate
 
 
-def _is_bounded(problem: Problem, loss: Loss, alpha: float, trace: float, margins: NDArray) -> bool:
-    """Whether the objective grows in the end as M is multiplied: alpha·Tr M against Σ u·⟨A, M⟩."""
-    values = margins if problem.gaps is None else margins + problem.gaps.astype(margins.dtype)
-    duals = loss.duals(margins.dtype.type(FAR) * values, problem.weights)
-    return float(duals.astype(np.float64) @ values) <= alpha * trace
+def _is_bounded(problem: Problem, margins: NDArray, slope: float) -> bool:
+    """Whether the objective grows in the end as M is multiplied: R's slope against Σ u·⟨A, M⟩."""
+    values = margins if problem.gaps is None else margins + problem.gaps
+    duals = problem.duals(margins.dtype.type(FAR) * values)
+    return float(duals.astype(np.float64) @ values) <= slope

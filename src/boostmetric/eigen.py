@@ -9,21 +9,43 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from boostmetric.metric import fix_signs
 
+EIGEN_SOLVERS = ("exact", "lanczos", "power", "randomized")
+"""The ways to find eigenvectors."""
+
+MAX_ROUNDS = 200
+"""Products of the matrix with a block, at most, before the exact way is taken."""
+
+OVERSAMPLING = 8
+"""Vectors in the block of the randomised method beyond those that are asked for."""
+
 
 def leading_eigenpairs(
-    A: NDArray | LinearOperator, k: int = 1, start: NDArray | None = None
+    A: NDArray | LinearOperator,
+    k: int = 1,
+    start: NDArray | None = None,
+    method: str = "exact",
+    accuracy: float | None = None,
 ) -> tuple[NDArray, NDArray]:
     """The k largest eigenvalues of A, falling, and their unit eigenvectors as columns (D, k).
 
-    Signs are fixed so that each column's largest entry is positive. A matrix goes to LAPACK, in
-    float64. An operator goes to a restarted Lanczos iteration (ARPACK) that begins at `start`;
-    where that does not converge, the matrix is formed by D products and goes to LAPACK after all.
+    Signs are fixed so that each column's largest entry is positive. By the exact method a matrix
+    goes to LAPACK, in float64. An operator goes to a restarted Lanczos iteration (ARPACK) that
+    begins at `start`; where that does not converge, the matrix is formed by D products and goes to
+    LAPACK after all.
+
+    The approximate methods end as soon as ‖A·v − λ·v‖ ≤ accuracy·|λ| for the first pair: "lanczos"
+    is ARPACK, "power" the power method on k vectors, A shifted so that its largest eigenvalue is
+    also the largest in size, "randomized" that on a larger random block, not shifted. Their λ are
+    Rayleigh quotients, which never exceed the true eigenvalues. Where they fail, the exact method
+    does the work.
 
     Parameters
     ----------
     A : symmetric array of shape (D, D), or an operator with `matvec`, `matmat`, `shape`, `dtype`
     k : number of eigenpairs; at most D are returned
-    start : array of shape (D,), a guess at the first eigenvector; only used for operators
+    start : array of shape (D,), a guess at the first eigenvector; not used for exact dense ones
+    method : one of `EIGEN_SOLVERS`
+    accuracy : of the approximate methods
 
     Examples
     --------
@@ -31,30 +53,70 @@ def leading_eigenpairs(
     >>> values.tolist(), vectors[:, 0].tolist()
     ([3.0, 2.0], [0.0, 1.0, 0.0])
     """
-    if isinstance(A, np.ndarray):
-        return _dense(A, k)
     dtype, size = A.dtype, A.shape[0]
-    if k >= size:
-        return _dense(A.matmat(np.eye(size, dtype=dtype)), k)
-    # The old eigenvector alone would be a poor start: the step along it has just removed what it
-    # could give. A fixed pseudo-random part makes sure that no direction is left out.
-    noise = np.random.default_rng(0).standard_normal(size)
-    guess = noise / np.linalg.norm(noise)
+    found = None
+    if method in ("power", "randomized") and k < size:
+        assert accuracy is not None
+        extra = OVERSAMPLING if method == "randomized" else 0
+        found = _block_iteration(A, k, _block(size, k + extra, start), accuracy, shift=not extra)
+    elif k < size and (method == "lanczos" or not isinstance(A, np.ndarray)):
+        found = _lanczos(A, k, _block(size, 1, start)[:, 0], accuracy)
+    if found is not None:
+        values, vectors = found
+        return values, fix_signs(vectors).astype(dtype)
+    return _dense(A if isinstance(A, np.ndarray) else A @ np.eye(size, dtype=dtype), k)
+
+
+def _block(size: int, k: int, start: NDArray | None) -> NDArray:
+    """Where an iteration begins: fixed pseudo-random vectors, the first one near the guess.
+
+    The old eigenvector alone would be a poor start: the step along it has just removed what it
+    could give. The random part makes sure that no direction is left out.
+    """
+    block = np.random.default_rng(0).standard_normal((size, min(k, size)))
+    block /= np.linalg.norm(block, axis=0)
     if start is not None:
-        guess = guess + start
+        block[:, 0] += start
+    return block
+
+
+def _lanczos(
+    A: NDArray | LinearOperator, k: int, guess: NDArray, accuracy: float | None
+) -> tuple[NDArray, NDArray] | None:
+    """By ARPACK; None where it does not converge."""
+    dtype = A.dtype
+    tol = np.finfo(dtype).eps ** 0.75 if accuracy is None else accuracy
     try:
-        tol = np.finfo(dtype).eps ** 0.75
         values, vectors = eigsh(A, k=k, which="LA", v0=guess.astype(dtype), tol=tol)
-        order = np.argsort(values)[::-1]
-        values, vectors = values[order], vectors[:, order]
-        # ARPACK has been seen to return a vector that is no eigenvector when it stagnates.
-        images = np.column_stack([A.matvec(vector) for vector in vectors.T])
-        residuals = np.linalg.norm(images - values * vectors, axis=0)
-        if (residuals <= np.sqrt(np.finfo(dtype).eps) * np.abs(values)).all():
-            return values, fix_signs(vectors)
     except ArpackError:
-        pass
-    return _dense(A.matmat(np.eye(size, dtype=dtype)), k)
+        return None
+    order = np.argsort(values)[::-1]
+    values, vectors = values[order], vectors[:, order]
+    # ARPACK has been seen to return a vector that is no eigenvector when it stagnates.
+    images = np.column_stack([A @ vector for vector in vectors.T])
+    residuals = np.linalg.norm(images - values * vectors, axis=0)
+    near = max(tol, np.sqrt(np.finfo(dtype).eps)) * np.abs(values)
+    return (values, vectors) if (residuals <= 2 * near).all() else None
+
+
+def _block_iteration(
+    A: NDArray | LinearOperator, k: int, block: NDArray, accuracy: float, shift: bool
+) -> tuple[NDArray, NDArray] | None:
+    """Multiply a block by A and look at A within it, until the first pair is accurate enough."""
+    size = 0.0
+    for _ in range(MAX_ROUNDS):
+        Q = np.linalg.qr(block)[0].astype(A.dtype)
+        images = A @ Q
+        values, within = eigh((Q.T @ images).astype(np.float64))
+        vectors, images = (Q @ within)[:, ::-1], (images @ within)[:, ::-1]
+        values = values[::-1]
+        residual = float(np.linalg.norm(images[:, 0] - values[0] * vectors[:, 0]))
+        if residual <= accuracy * abs(float(values[0])):
+            return values[:k], vectors[:, :k]
+        # No eigenvalue below −size: neither |Ritz value| nor the growth of a vector exceeds it.
+        size = max(size, float(np.linalg.norm(images, axis=0).max()))
+        block = images + size * vectors if shift else images
+    return None
 
 
 def leading_eigenpair(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import partial
 from numbers import Integral
@@ -16,14 +16,15 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from boostmetric._warn import warn
-from boostmetric.boosting import Boosting, Iteration, boost_passes
 from boostmetric.comparisons import Comparisons, check_labels
 from boostmetric.evaluation import satisfied_share
 from boostmetric.initial import starting_transformation
-from boostmetric.losses import LOSSES, Loss
+from boostmetric.losses import Loss, NotANumberError
 from boostmetric.metric import Metric
 from boostmetric.monitor import CallbackSupportMixin, Monitor, with_callbacks
-from boostmetric.parameters import check_parameters
+from boostmetric.parameters import check_parameters, options_of
+from boostmetric.passes import Pass, boost_passes
+from boostmetric.state import Boosting, Iteration
 from boostmetric.training import Training
 
 
@@ -32,24 +33,27 @@ class BoostMetric(
 ):
     """Learn a Mahalanobis metric by boosting rank-one matrices (Shen et al., JMLR 2012).
 
-    Minimises F(ρ) + alpha·Tr M over M ⪰ 0, where ρ_r = d²_M(far_r) − d²_M(near_r) are the margins
+    Minimises F(ρ) + R(M) over M ⪰ 0, where ρ_r = d²_M(far_r) − d²_M(near_r) are the margins
     of comparisons. M is a sum of rank-one matrices; each iteration adds one, the leading
     eigenvector of a matrix that the badly satisfied comparisons dominate.
 
     Parameters
     ----------
-    loss : {"logistic", "exponential", "squared_hinge", "smoothed_hinge"} or Loss, \
+    loss : {"logistic", "exponential", "squared_hinge", "smoothed_hinge", "hinge"} or Loss, \
             default="logistic"
-        F, how margins count. The logistic loss and the smoothed hinge bear with comparisons that
-        cannot be satisfied.
-    solver : {"stagewise", "totally_corrective"}, default="stagewise"
+        F, how margins count. The logistic loss and the hinges bear with comparisons that cannot be
+        satisfied. "hinge" is the soft-margin linear program (`Hinge`), which has `nu` for alpha.
+    solver : None or {"stagewise", "totally_corrective"}, default=None
         How coefficients are found: stage-wise, each once, when its direction is added, or all of
-        them anew in each iteration, which takes longer and goes to the optimum.
+        them anew in each iteration, which takes longer and goes to the optimum. None is stage-wise,
+        but for the hinge.
+    regularizer : {"trace", "frobenius"}, default="trace"
+        R, alpha·Tr M, which favours low rank, or alpha/2·‖M‖², which favours equal eigenvalues.
     alpha : float, default=1e-7
-        The price of a unit of trace. Small values, down to 0, hardly matter.
+        The strength of the regulariser. Small values, down to 0, hardly matter.
     alpha_relative : bool, default=True
         Whether alpha is a fraction of the largest eigenvalue of the first scatter, above which
-        M = 0 is optimal; else it is the paper's absolute v.
+        M = 0 is optimal (for "frobenius" see `Frobenius`); else it is the paper's absolute v.
     max_iter : int, default=500
         Number of iterations at most, in each pass.
     n_neighbors : int or (int, int), default=3
@@ -67,6 +71,8 @@ class BoostMetric(
         End a pass when the metric is known to be optimal to within this share of the objective;
         0 does not look. None is 1e-3 for the totally corrective solver and 0 for the stage-wise
         one, which in general does not come close to the optimum.
+    eigen_solver : {"exact", "lanczos", "power", "randomized"}, default="exact"
+        How leading eigenvectors are found; all but "exact" begin with rough ones.
     early_stopping : bool, default=False
         Hold out data and keep the metric that does best on them: by the error of the
         `n_neighbors` nearest neighbours where there are labels, else by the comparisons violated.
@@ -100,7 +106,7 @@ class BoostMetric(
         What the objective of the last pass lies above its optimum at most. Infinite where no bound
         was found, NaN for more than 600 features.
     alpha_ : float
-        The absolute alpha of the last pass.
+        The absolute alpha of the last pass; for the hinge, the price of trace that was found.
     n_features_in_, feature_names_in_
         As in every scikit-learn estimator.
 
@@ -131,7 +137,8 @@ class BoostMetric(
         self,
         loss: str | Loss = "logistic",
         *,
-        solver: str = "stagewise",
+        solver: str | None = None,
+        regularizer: str = "trace",
         alpha: float = 1e-7,
         alpha_relative: bool = True,
         max_iter: int = 500,
@@ -140,6 +147,7 @@ class BoostMetric(
         n_components: int | float | None = None,
         init: str | ArrayLike | None = None,
         tol: float | None = None,
+        eigen_solver: str = "exact",
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 50,
@@ -150,6 +158,7 @@ class BoostMetric(
     ) -> None:
         self.loss = loss
         self.solver = solver
+        self.regularizer = regularizer
         self.alpha = alpha
         self.alpha_relative = alpha_relative
         self.max_iter = max_iter
@@ -158,6 +167,7 @@ class BoostMetric(
         self.n_components = n_components
         self.init = init
         self.tol = tol
+        self.eigen_solver = eigen_solver
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -209,7 +219,7 @@ class BoostMetric(
         training = self._training(labels, weights, comparisons, start)
         fit_data = {"X": X, "y": y, "metadata": {"sample_weight": sample_weight}}
         monitor = Monitor(self, self._metric_attributes, n_passes, fit_data)
-        passes = list(
+        passes, failure = _completed(
             boost_passes(X, base, n_passes, training.compare, partial(training.run, monitor))
         )
         self._check_first_pass(passes[0].fit)
@@ -225,6 +235,8 @@ class BoostMetric(
         self.history_ = _history([done.fit for done in passes])
         self.n_iter_ = len(self.history_["pass"])
         monitor.end()
+        if failure is not None:
+            raise failure
         return self
 
     def transform(self, X: ArrayLike) -> NDArray:
@@ -422,15 +434,7 @@ class BoostMetric(
             validation_fraction=self.validation_fraction if self.early_stopping else None,
             patience=self.n_iter_no_change,
             rng=check_random_state(self.random_state),
-            boosting={
-                "solver": self.solver,
-                "loss": LOSSES[self.loss] if isinstance(self.loss, str) else self.loss,
-                "alpha": self.alpha,
-                "alpha_relative": self.alpha_relative,
-                "max_iter": self.max_iter,
-                "tol": self.tol,
-                "start": start,
-            },
+            boosting={**options_of(self.get_params(deep=False)), "start": start},
         )
 
     def _metric_attributes(self, metric: Metric) -> dict[str, Any]:
@@ -438,6 +442,18 @@ class BoostMetric(
         if self.n_components is not None:
             metric = metric.truncate(self.n_components)
         return {"metric_": metric, "components_": metric.components}
+
+
+def _completed(passes: Iterator[Pass]) -> tuple[list[Pass], NotANumberError | None]:
+    """The passes, and the error that ended the last of them, if one did after an iteration."""
+    completed: list[Pass] = []
+    try:
+        completed.extend(passes)
+    except NotANumberError as error:
+        if not any(done.fit.directions for done in completed):
+            raise
+        return completed, error
+    return completed, None
 
 
 def _history(fits: list[Boosting]) -> dict[str, NDArray]:

@@ -7,8 +7,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from boostmetric.comparisons import Comparisons
+from boostmetric.laplacian import ComparisonOperator
 from boostmetric.metric import Metric
-from boostmetric.problem import Problem
 
 
 def knn_error(
@@ -49,5 +49,7 @@ def satisfied_share(metric: Metric, X: NDArray, comparisons: Comparisons) -> flo
     >>> satisfied_share(Metric(np.eye(1), np.ones(1)), np.array([[0.0], [1.0], [3.0]]), c)
     0.5
     """
-    problem = Problem(X, comparisons)
-    return float(np.average(problem.margins(metric) > 0, weights=problem.weights))
+    counted = comparisons.counted()
+    values = ComparisonOperator(X, counted).values(metric)
+    gaps = 0 if counted.gaps is None else counted.gaps
+    return float(np.average(values > gaps, weights=counted.weights))

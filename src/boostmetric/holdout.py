@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from boostmetric.boosting import Boosting
 from boostmetric.metric import Metric
+from boostmetric.state import Boosting
 
 CHEAP = 1_000_000
 """Number of distances up to which held-out data are classified after every iteration."""

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from boostmetric.boosting import Boosting, Pass
 from boostmetric.metric import Metric
+from boostmetric.passes import Pass
+from boostmetric.state import Boosting
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks

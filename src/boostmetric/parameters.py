@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
-from boostmetric.boosting import SOLVERS
+from boostmetric.boosting import DEFAULT_ALPHA
+from boostmetric.eigen import EIGEN_SOLVERS
 from boostmetric.initial import INITS
-from boostmetric.losses import LOSSES, Loss
+from boostmetric.losses import LOSSES, Hinge, Loss
+from boostmetric.regularizers import REGULARIZERS
+from boostmetric.solvers import SOLVERS, check_combination
 
 
 def _is_count(value: Any) -> bool:
@@ -29,6 +32,14 @@ def _is_neighbors(value: Any) -> bool:
     return len(pair) == 2 and all(map(_is_count, pair))
 
 
+def _one_of(names: Iterable[str]) -> tuple[Callable[[Any], bool], str]:
+    names = tuple(names)
+    return (
+        lambda value: isinstance(value, str) and value in names,
+        f"one of {', '.join(map(repr, names))}",
+    )
+
+
 COUNT = "an integer of at least 1"
 
 RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
@@ -37,9 +48,11 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
         f"one of {', '.join(map(repr, LOSSES))}, or a Loss",
     ),
     "solver": (
-        lambda value: isinstance(value, str) and value in SOLVERS,
-        f"one of {', '.join(map(repr, SOLVERS))}",
+        lambda value: value is None or (isinstance(value, str) and value in SOLVERS),
+        f"None or one of {', '.join(map(repr, SOLVERS))}",
     ),
+    "regularizer": _one_of(REGULARIZERS),
+    "eigen_solver": _one_of(EIGEN_SOLVERS),
     "alpha": (_is_number, "a number, 0 or more"),
     "max_iter": (_is_count, COUNT),
     "n_neighbors": (_is_neighbors, f"{COUNT}, or two of them (targets, impostors)"),
@@ -67,8 +80,35 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
     for name, (will_do, needed) in RULES.items():
         if not will_do(parameters[name]):
             raise ValueError(f"{name}={parameters[name]!r} will not do: {needed} is needed.")
-    if parameters["alpha_relative"] and parameters["alpha"] >= 1:
+    loss = loss_of(parameters)
+    check_combination(loss, parameters["solver"] or loss.solvers[0], parameters["regularizer"])
+    alpha = parameters["alpha"]
+    if isinstance(loss, Hinge):
+        if alpha != DEFAULT_ALPHA:
+            raise ValueError(
+                f"alpha={alpha!r} means nothing to the loss {loss!r}, which fixes the trace at 1: "
+                "leave it out, and use loss=Hinge(nu=...)."
+            )
+    elif parameters["regularizer"] == "trace" and parameters["alpha_relative"] and alpha >= 1:
         raise ValueError(
-            f"alpha={parameters['alpha']!r} is too large: it is a fraction of the alpha from which "
-            "on M = 0 is optimal, so it must be below 1. Lower it, or set alpha_relative=False."
+            f"alpha={alpha!r} is too large: it is a fraction of the alpha from which on M = 0 is "
+            "optimal, so it must be below 1. Lower it, or set alpha_relative=False."
         )
+
+
+def loss_of(parameters: Mapping[str, Any]) -> Loss:
+    """The loss, by its name or as it is."""
+    loss: str | Loss = parameters["loss"]
+    return LOSSES[loss] if isinstance(loss, str) else loss
+
+
+def options_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """What `boost` is to be called with."""
+    loss = loss_of(parameters)
+    options = ["regularizer", "alpha_relative", "max_iter", "tol", "eigen_solver"]
+    return {
+        "loss": loss,
+        "solver": parameters["solver"] or loss.solvers[0],
+        "alpha": None if isinstance(loss, Hinge) else parameters["alpha"],
+        **{name: parameters[name] for name in options},
+    }

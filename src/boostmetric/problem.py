@@ -1,172 +1,108 @@
-"""Points and comparisons together: everything that a solver asks of the data.
-
-The mathematics of the file. The scatter Â = Σ_r u_r·A_r is a sum over m comparisons of matrices
-A_r = (a_i − a_k)(a_i − a_k)ᵀ − (a_i − a_j)(a_i − a_j)ᵀ that are never formed. Collect the duals by
-pair, q_p = Σ_{r: far=p} u_r − Σ_{r: near=p} u_r; then Â = Σ_p q_p·(x_i − x_j)(x_i − x_j)ᵀ = Xᵀ·L·X,
-where L is the Laplacian of the graph with the edge weights q: L = diag(d) − (U + Uᵀ), U holding q_p
-at (i, j) and d the row sums. With Y = U·X (sparse), Â = S + Sᵀ for S = Xᵀ(½·d∘X − Y).
-"""
+"""The problem that is solved: minimise F(⟨A_r, M⟩ − b_r) + R(M) over M ⪰ 0."""
 
 from __future__ import annotations
 
-from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
-from scipy.sparse import csr_matrix
-from scipy.sparse.linalg import LinearOperator
 
-from boostmetric.comparisons import Comparisons
-from boostmetric.metric import Metric, pair_squares
-from boostmetric.mining import centred
-
-OPERATOR_ABOVE = 600
-"""Number of features above which the scatter is an operator instead of a matrix."""
+from boostmetric.losses import Loss, NotANumberError
+from boostmetric.metric import Metric
+from boostmetric.operators import Operator
+from boostmetric.regularizers import Regularizer
 
 
-def _cast(weights: NDArray, dtype: np.dtype) -> NDArray:
-    """Positive weights in another precision; a ValueError if they do not fit in it."""
-    limits = np.finfo(dtype)
-    if weights.min() < limits.tiny or weights.max() > limits.max:
-        raise ValueError(
-            f"weights from {weights.min():g} to {weights.max():g} are out of the range of {dtype}: "
-            "divide them by their mean."
-        )
-    return weights.astype(dtype)
-
-
+@dataclass(eq=False)
 class Problem:
-    """The linear map M ↦ margins of the comparisons, and its adjoint, for given points.
+    """An operator, a loss and a regulariser; a gap b_r and a weight c_r > 0 for each matrix.
 
     Parameters
     ----------
-    X : array of shape (n, D), float32 or float64; centred inside, as distances do not depend on it
-    comparisons : Comparisons; those of weight 0 are left out
-
-    Attributes
-    ----------
-    gaps : array of shape (m,) or None
-    weights : array of shape (m,) or None
+    operator, loss, regularizer : ⟨A_r, M⟩, F and R
+    gaps : array of shape (m,) or None, which is zeros
+    weights : array of shape (m,) or None, which is ones
     """
 
-    def __init__(self, X: NDArray, comparisons: Comparisons) -> None:
-        comparisons.check_points(len(X))
-        if comparisons.weights is not None:
-            comparisons = comparisons[np.flatnonzero(comparisons.weights > 0)]
-            if len(comparisons) == 0:
-                raise ValueError("all comparisons have weight 0: at least one must count.")
-        self.X = centred(X)
-        self._pairs = comparisons.pairs
-        self._near, self._far = comparisons.near, comparisons.far
-        self._row_starts = np.searchsorted(self._pairs[:, 0], np.arange(len(X) + 1))
-        self._i, self._j = np.ascontiguousarray(self._pairs.T)
-        self.gaps = comparisons.gaps
-        self.weights = None if comparisons.weights is None else _cast(comparisons.weights, X.dtype)
+    operator: Operator
+    loss: Loss
+    regularizer: Regularizer
+    gaps: NDArray | None = None
+    weights: NDArray | None = None
 
-    def project(self, basis: NDArray) -> Problem:
-        """The same comparisons of the points X·basis, for a basis of shape (D, d)."""
-        projected = copy(self)
-        projected.X = self.X @ basis.astype(self.X.dtype)
-        return projected
+    def __post_init__(self) -> None:
+        m, dtype = self.operator.n_matrices, self.operator.dtype
+        for name, given in (("gaps", self.gaps), ("weights", self.weights)):
+            if given is not None and given.shape != (m,):
+                raise ValueError(
+                    f"{name} of shape {given.shape} came: ({m},) is needed, one for each matrix."
+                )
+        if self.gaps is not None:
+            if not np.isfinite(self.gaps).all():
+                raise ValueError("gaps must be finite.")
+            self.gaps = self.gaps.astype(dtype)
+        if self.weights is not None:
+            low, high = self.weights.min(), self.weights.max()
+            limits = np.finfo(dtype)
+            if not (low >= limits.tiny and high <= limits.max):
+                raise ValueError(
+                    f"weights from {low:g} to {high:g} will not do: positive numbers in the range "
+                    f"of {dtype} are needed. Leave out what has no weight, or divide all by their "
+                    "mean."
+                )
+            self.weights = self.weights.astype(dtype)
 
     @property
     def n_features(self) -> int:
         """D."""
-        return self.X.shape[1]
+        return self.operator.n_features
 
-    @property
-    def n_pairs(self) -> int:
-        """P, the number of distinct pairs."""
-        return len(self._pairs)
-
-    def scatter(self, duals: NDArray) -> NDArray | LinearOperator:
-        """Â = Σ_r u_r·A_r = XᵀLX, as a matrix, or as an operator where D is large.
-
-        The matrix costs O(m + P·D + n·D²), one product with the operator O(m + P + n·D).
-        """
-        if self.n_features > OPERATOR_ABOVE:
-            return self._scatter_operator(*self._graph(self.collect(duals)))
-        return self.scatter_matrix(duals)
-
-    def scatter_matrix(self, duals: NDArray) -> NDArray:
-        """The scatter as a matrix, whatever D."""
-        return self._sum_of_pairs(self.collect(duals))
-
-    def spread(self, duals: NDArray) -> NDArray:
-        """Σ_r u_r·(the matrices of both pairs of r), positive semidefinite, of shape (D, D)."""
-        return self._sum_of_pairs(
-            self._by_pair(self._far, duals) + self._by_pair(self._near, duals)
-        )
-
-    def responses(self, direction: NDArray) -> NDArray:
-        """h_r = vᵀA_r v = ((x_far)ᵀv)² − ((x_near)ᵀv)², of shape (m,). O(n·D + P + m)."""
-        return self.expand(self.measure(direction))
-
-    def measure(self, direction: NDArray) -> NDArray:
-        """((x_i − x_j)ᵀv)² of every pair of the table, of shape (P,)."""
-        projection = self.X @ direction
-        squares: NDArray = projection[self._i] - projection[self._j]
-        squares *= squares
-        return squares
-
-    def expand(self, squares: NDArray) -> NDArray:
-        """From squared distances of the pairs to those of far less those of near, shape (m,)."""
-        return squares[self._far] - squares[self._near]
-
-    def collect(self, duals: NDArray) -> NDArray:
-        """The adjoint of `expand`: q_p = Σ_{r: far=p} u_r − Σ_{r: near=p} u_r, of shape (P,)."""
-        return self._by_pair(self._far, duals) - self._by_pair(self._near, duals)
-
-    def values_of(self, matrix: NDArray) -> NDArray:
-        """⟨A_r, N⟩ for a symmetric matrix N that need not be positive, shape (m,).
-
-        With N = QΛQᵀ the squared distances are Σ_d Λ_d·((x_i − x_j)ᵀq_d)². O(n·D² + P·D).
-        """
-        values, vectors = (part.astype(self.X.dtype) for part in eigh(matrix))
-        return self.expand(pair_squares(self.X @ vectors, self._pairs, values))
+    def margins(self, metric: Metric) -> NDArray:
+        """ρ_r = ⟨A_r, M⟩ − b_r for a metric, of shape (m,)."""
+        if metric.n_directions == 0:
+            return self.less_gaps(np.zeros(self.operator.n_matrices, dtype=self.operator.dtype))
+        return self.less_gaps(self.operator.values(metric))
 
     def margins_of(self, matrix: NDArray) -> NDArray:
-        """ρ_r = ⟨A_r, N⟩ − gap_r for a symmetric matrix N, of shape (m,)."""
-        return self.less_gaps(self.values_of(matrix))
-
-    def margins(self, metric: Metric | None = None) -> NDArray:
-        """ρ_r = d²(far_r) − d²(near_r) − gap_r under a metric, or under M = 0. Shape (m,)."""
-        if metric is None or metric.n_directions == 0:
-            margins = np.zeros(len(self._near), dtype=self.X.dtype)
-        else:
-            margins = self.expand(metric.pair_distances(self.X, self._pairs, squared=True))
-        return self.less_gaps(margins)
+        """ρ_r for a symmetric matrix that need not be positive, of shape (m,)."""
+        return self.less_gaps(self.operator.values_of(matrix))
 
     def less_gaps(self, values: NDArray) -> NDArray:
         """Margins from ⟨A_r, M⟩."""
-        return values if self.gaps is None else values - self.gaps.astype(values.dtype)
+        return values if self.gaps is None else values - self.gaps
 
-    def _by_pair(self, side: NDArray, duals: NDArray) -> NDArray:
-        return np.bincount(side, duals, self.n_pairs)
+    def value(self, margins: NDArray) -> float:
+        """F(ρ); a NotANumberError if that is NaN though no margin is."""
+        value = self.loss.value(margins, self.weights)
+        self._check(value, margins)
+        return value
 
-    def _sum_of_pairs(self, q: NDArray) -> NDArray:
-        """Σ_p q_p·(x_i − x_j)(x_i − x_j)ᵀ, of shape (D, D)."""
-        upper, degree = self._graph(q)
-        half = self.X.T @ (degree[:, None] / 2 * self.X - upper @ self.X)
-        return half + half.T
+    def duals(self, margins: NDArray) -> NDArray:
+        """u = −∇F(ρ); a NotANumberError if one is NaN though no margin is."""
+        duals = self.loss.duals(margins, self.weights)
+        self._check(duals.sum(), margins)
+        return duals
 
-    def _graph(self, q: NDArray) -> tuple[csr_matrix, NDArray]:
-        """The upper triangle U of the graph with the weights q, and its degrees d."""
-        n = len(self.X)
-        degree = np.bincount(self._i, q, n) + np.bincount(self._j, q, n)
-        # The table of pairs is sorted by row, so it is the structure of a CSR matrix as it stands.
-        upper = csr_matrix((q.astype(self.X.dtype), self._j, self._row_starts), shape=(n, n))
-        return upper, degree.astype(self.X.dtype)
+    def _check(self, result: float, margins: NDArray) -> None:
+        if np.isnan(result) and np.isfinite(margins).all():
+            raise NotANumberError(
+                f"{self.loss!r} gives NaN for finite margins from {margins.min():g} to "
+                f"{margins.max():g}: a loss must be finite for margins of any size."
+            )
 
-    def _scatter_operator(self, upper: csr_matrix, degree: NDArray) -> LinearOperator:
-        lower = upper.T
+    def objective(self, margins: NDArray, metric: Metric) -> float:
+        """F(ρ) + R(M)."""
+        return self.value(margins) + self.regularizer.value(metric)
 
-        def product(V: NDArray) -> NDArray:
-            projections = self.X @ V.reshape(self.n_features, -1)
-            flow = degree[:, None] * projections - upper @ projections - lower @ projections
-            result: NDArray = self.X.T @ flow
-            return result.reshape(V.shape)
+    def descent(self, matrix: NDArray, duals: NDArray) -> NDArray:
+        """Minus the gradient of the objective, Σ u_r·A_r − ∇R(M), in float64."""
+        scatter = self.operator.scatter_matrix(duals).astype(np.float64)
+        return scatter - self.regularizer.gradient(matrix)
 
-        shape = (self.n_features, self.n_features)
-        return LinearOperator(shape, matvec=product, matmat=product, dtype=self.X.dtype)
+    def project(self, basis: NDArray) -> Problem:
+        """The same problem for M = basis·Y·basisᵀ as a function of Y."""
+        return replace(
+            self,
+            operator=self.operator.project(basis),
+            regularizer=self.regularizer.project(basis),
+        )

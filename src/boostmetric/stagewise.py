@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from boostmetric.losses import Loss
 
 CAP = 1e8
 """Largest coefficient looked at, in units of the one that adds 1 to the average margin."""
@@ -40,26 +39,27 @@ class Step:
 
 
 def line_search(
-    loss: Loss,
+    duals_at: Callable[[NDArray], NDArray],
     margins: NDArray,
     duals: NDArray,
     responses: NDArray,
-    alpha: float,
-    weights: NDArray | None = None,
+    price: float,
+    curvature: float = 0.0,
 ) -> Step:
-    """The root w > 0 of Σ_r h_r·u_r(w) = alpha (EQ:w and EQ:w2), the minimum along a direction.
+    """The root w > 0 of Σ_r h_r·u_r(w) = price + curvature·w, the minimum along a direction.
 
-    u(w) are the duals at the margins ρ + w·h. The sum falls in w, and exceeds alpha at w = 0
-    because a direction is only tried if λ_max > alpha. Split it by sign into a gain
-    P(w) = Σ u·h₊ and a cost N(w) = alpha + Σ u·h₋: the root is that of log P − log N, which is
-    close to a straight line when the duals decay exponentially, so secant steps (inside a bracket,
-    halved where they fail) need few evaluations where P − N itself would need many.
+    u(w) are the duals at the margins ρ + w·h; for the trace, the right side is alpha (EQ:w and
+    EQ:w2). The sum falls in w, and exceeds the price at w = 0 because only directions that help are
+    tried. Split it by sign into a gain P(w) = Σ (u·h)₊ and a cost N(w) = price + … + Σ (u·h)₋: the
+    root is that of log P − log N, which is close to a straight line when the duals decay
+    exponentially, so secant steps (inside a bracket, halved where they fail) need few evaluations
+    where P − N itself would need many.
 
     Parameters
     ----------
-    margins, duals, responses : arrays of shape (m,)
-    alpha : the price of a unit of trace
-    weights : of the comparisons, passed on to the loss
+    duals_at : the duals as a function of the margins
+    margins, duals, responses : arrays of shape (m,), the duals those at the margins
+    price, curvature : the slope of the regulariser along the direction
 
     Returns
     -------
@@ -70,24 +70,26 @@ def line_search(
     costs = np.maximum(-responses, 0).astype(np.float64)
     precision = max(1e-10, 8 * float(np.finfo(margins.dtype).eps))
 
-    def gain_and_cost(u: NDArray) -> tuple[float, float]:
+    def gain_and_cost(u: NDArray, w: float) -> tuple[float, float]:
         u = u.astype(np.float64, copy=False)
-        return float(u @ gains), alpha + float(u @ costs)
+        turned = 0.0 if u.min() >= 0 else float(np.minimum(u, 0) @ -(gains + costs))
+        return float(u @ gains) + turned, price + curvature * w + float(u @ costs) + turned
 
-    gain, cost = gain_and_cost(duals)
+    gain, cost = gain_and_cost(duals, 0.0)
     if gain <= cost:  # λ_max exceeds alpha by less than rounding
         return Step(0.0, margins, duals, 0, bounded=True)
     # As if u decayed like exp(−w·h): exact for the exponential loss, of the right size for others.
-    rate = float(duals @ gains**2) / gain + (float(duals @ costs**2) / cost if cost > 0 else 0.0)
-    unit = float(duals.sum(dtype=np.float64)) / (gain - cost)
+    sizes = np.abs(duals)
+    rate = float(sizes @ gains**2) / gain + (float(sizes @ costs**2) / cost if cost > 0 else 0.0)
+    unit = float(sizes.sum(dtype=np.float64)) / (gain - cost)
     cap = CAP * unit
     low, high = 0.0, math.inf
     last, last_balance = 0.0, _balance(gain, cost)
     w = min(cap, last_balance / rate if math.isfinite(last_balance) else 1 / rate)
     for n_evaluations in range(1, MAX_EVALUATIONS + 1):
         new_margins = margins + margins.dtype.type(w) * responses
-        new_duals = loss.duals(new_margins, weights)
-        now = _balance(*gain_and_cost(new_duals))
+        new_duals = duals_at(new_margins)
+        now = _balance(*gain_and_cost(new_duals, w))
         if now > 0:
             low = w
         else:  # also where both sides have underflowed to zero
@@ -95,7 +97,7 @@ def line_search(
         if low >= cap:
             w = ENOUGH * unit
             new_margins = margins + margins.dtype.type(w) * responses
-            new_duals = loss.duals(new_margins, weights)
+            new_duals = duals_at(new_margins)
             return Step(w, new_margins, new_duals, n_evaluations + 1, bounded=False)
         proposal = _secant(last, last_balance, w, now)
         last, last_balance = w, now

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from boostmetric.boosting import Boosting, Pass, boost
+from boostmetric.boosting import boost
 from boostmetric.comparisons import Comparisons
 from boostmetric.evaluation import knn_error, satisfied_share
 from boostmetric.holdout import (
@@ -21,6 +21,8 @@ from boostmetric.holdout import (
 )
 from boostmetric.metric import Metric
 from boostmetric.monitor import Monitor
+from boostmetric.passes import Pass
+from boostmetric.state import Boosting
 
 
 @dataclass(eq=False)

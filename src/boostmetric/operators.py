@@ -1,0 +1,325 @@
+"""The linear map M ↦ (⟨A_1, M⟩, …, ⟨A_m, M⟩) for symmetric matrices A_r, and its adjoint.
+
+It is all that a solver asks of the data. An operator of one's own derives from `Operator`, and has
+two methods:
+
+>>> import numpy as np
+>>> from boostmetric import Operator, learn_psd
+>>> class Diagonals(Operator):
+...     "A_r = diag(rows[r])."
+...     def __init__(self, rows):
+...         super().__init__(*rows.shape)
+...         self.rows = rows
+...     def scatter(self, duals):
+...         return np.diag(duals @ self.rows)
+...     def responses(self, direction):
+...         return self.rows @ direction**2
+>>> fit = learn_psd(Diagonals(np.array([[1.0, -1.0], [1.0, -2.0]])), alpha=0.5)
+>>> fit.metric.matrix.round(3)
+array([[1.099, 0.   ],
+       [0.   , 0.   ]])
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from scipy.linalg import eigh
+from scipy.sparse import csr_array, issparse, vstack
+from scipy.sparse.linalg import LinearOperator
+
+from boostmetric.metric import Metric
+
+OPERATOR_ABOVE = 600
+"""Number of features above which the scatter is an operator instead of a matrix."""
+
+
+class Operator(ABC):
+    """Symmetric matrices A_1 … A_m of shape (D, D) that need not be formed.
+
+    `scatter` and `responses` must be given. All else has a default made of these two, which a
+    class that knows better overrides.
+
+    Parameters
+    ----------
+    n_matrices : m
+    n_features : D
+    dtype : precision of all that the methods return
+    """
+
+    def __init__(self, n_matrices: int, n_features: int, dtype: DTypeLike = np.float64) -> None:
+        self.n_matrices, self.n_features, self.dtype = n_matrices, n_features, np.dtype(dtype)
+
+    @abstractmethod
+    def scatter(self, duals: NDArray) -> NDArray | LinearOperator:
+        """Σ_r u_r·A_r, for u of shape (m,), as a matrix or as an operator."""
+
+    @abstractmethod
+    def responses(self, direction: NDArray) -> NDArray:
+        """h_r = vᵀA_r v, of shape (m,), for v of shape (D,) and any length."""
+
+    @property
+    def n_measures(self) -> int:
+        """The length of what `measure` returns."""
+        return self.n_matrices
+
+    def measure(self, direction: NDArray) -> NDArray:
+        """Numbers of which the responses are a cheap linear function, `expand`."""
+        return self.responses(direction)
+
+    def expand(self, measures: NDArray) -> NDArray:
+        """From measures to responses, of shape (m,)."""
+        return measures
+
+    def collect(self, duals: NDArray) -> NDArray:
+        """The adjoint of `expand`."""
+        return duals
+
+    def values(self, metric: Metric) -> NDArray:
+        """⟨A_r, M⟩ for a metric, of shape (m,)."""
+        return self._sum_of_measures(metric.components.T, np.ones(len(metric.components)))
+
+    def values_of(self, matrix: NDArray) -> NDArray:
+        """⟨A_r, N⟩ for a symmetric matrix N that need not be positive, of shape (m,)."""
+        values, vectors = eigh(matrix)
+        return self._sum_of_measures(vectors, values)
+
+    def scatter_matrix(self, duals: NDArray) -> NDArray:
+        """The scatter as a matrix, whatever D."""
+        scatter = self.scatter(duals)
+        if isinstance(scatter, np.ndarray):
+            return scatter
+        matrix: NDArray = scatter @ np.eye(self.n_features, dtype=self.dtype)
+        return (matrix + matrix.T) / 2
+
+    def spread(self, duals: NDArray) -> NDArray:
+        """A positive semidefinite matrix of about the shape of Σ_r u_r·|A_r|, for u ≥ 0.
+
+        It conditions Newton steps; results depend on it by rounding only.
+        """
+        probe = np.random.default_rng(0).standard_normal(self.n_features).astype(self.dtype)
+        return float(duals @ np.abs(self.responses(probe))) * np.eye(self.n_features)
+
+    def project(self, basis: NDArray) -> Operator:
+        """The matrices basisᵀ·A_r·basis, for a basis of shape (D, d)."""
+        return _Projected(self, basis)
+
+    def _sum_of_measures(self, directions: NDArray, factors: NDArray) -> NDArray:
+        measures = np.zeros(self.n_measures, dtype=self.dtype)
+        for direction, factor in zip(directions.astype(self.dtype).T, factors, strict=True):
+            measures += self.dtype.type(factor) * self.measure(direction)
+        return self.expand(measures)
+
+
+class _Projected(Operator):
+    """basisᵀ·A_r·basis."""
+
+    def __init__(self, whole: Operator, basis: NDArray) -> None:
+        super().__init__(whole.n_matrices, basis.shape[1], whole.dtype)
+        self._whole, self._basis = whole, basis.astype(whole.dtype)
+
+    def scatter(self, duals: NDArray) -> NDArray:
+        return self._basis.T @ self._whole.scatter_matrix(duals) @ self._basis
+
+    def responses(self, direction: NDArray) -> NDArray:
+        return self._whole.responses(self._basis @ direction)
+
+    def values_of(self, matrix: NDArray) -> NDArray:
+        return self._whole.values_of(self._basis @ matrix @ self._basis.T)
+
+    def spread(self, duals: NDArray) -> NDArray:
+        return self._basis.T @ self._whole.spread(duals) @ self._basis
+
+
+class StackOperator(Operator):
+    """Matrices A_r given one by one, dense or sparse.
+
+    Parameters
+    ----------
+    matrices : array of shape (m, D, D), or a sequence of m arrays or sparse matrices (D, D)
+
+    Examples
+    --------
+    >>> StackOperator([np.eye(2), np.diag([1.0, -1.0])]).responses(np.array([0.0, 2.0]))
+    array([ 4., -4.])
+    """
+
+    def __init__(self, matrices: NDArray | Sequence[Any]) -> None:
+        stack: list[Any] = [A if issparse(A) else np.asarray(A) for A in matrices]
+        if not stack:
+            raise ValueError("no matrix came: at least one A_r is needed.")
+        for r, A in enumerate(stack):
+            _check_symmetric(A, r, stack[0].shape)
+        m, D = len(stack), len(stack[0]) if not issparse(stack[0]) else stack[0].shape[0]
+        flat: Any
+        if all(map(issparse, stack)):
+            flat = vstack([csr_array(A).reshape((1, D * D)) for A in stack], format="csr")
+        else:
+            dense = [A.toarray() if issparse(A) else A for A in stack]
+            flat = np.array(dense).reshape(m, D * D)
+        dtype = np.float32 if flat.dtype == np.float32 else np.float64
+        super().__init__(m, D, dtype)
+        self._flat = flat.astype(dtype, copy=False)
+        self._row_sums = np.array([np.asarray(abs(A).sum(axis=0)).ravel() for A in stack])
+
+    def scatter(self, duals: NDArray) -> NDArray:
+        """Σ_r u_r·A_r. O(number of entries that are stored)."""
+        total: NDArray = self._flat.T @ duals.astype(self.dtype, copy=False)
+        return total.reshape(self.n_features, self.n_features)
+
+    def responses(self, direction: NDArray) -> NDArray:
+        """vᵀA_r v."""
+        return self.values_of(np.outer(direction, direction))
+
+    def values(self, metric: Metric) -> NDArray:
+        """⟨A_r, M⟩."""
+        return self.values_of(metric.matrix)
+
+    def values_of(self, matrix: NDArray) -> NDArray:
+        """⟨A_r, N⟩."""
+        values: NDArray = self._flat @ matrix.ravel().astype(self.dtype, copy=False)
+        return values
+
+    def spread(self, duals: NDArray) -> NDArray:
+        """The diagonal matrix of Σ_r u_r·Σ_j |A_r|_ij, which exceeds Σ_r u_r·|A_r|."""
+        return np.diag(duals @ self._row_sums)
+
+
+class LowRankOperator(Operator):
+    """A_r = Σ_k s_rk·f_rk·f_rkᵀ, a sum of few rank-one matrices of either sign.
+
+    Parameters
+    ----------
+    factors : array of shape (m, k, D), the vectors f_rk
+    signs : array of shape (m, k), or (k,) for all r alike; any numbers
+
+    Examples
+    --------
+    >>> operator = LowRankOperator(np.eye(3)[None, :2], signs=[1.0, -1.0])
+    >>> operator.scatter(np.array([2.0]))
+    array([[ 2.,  0.,  0.],
+           [ 0., -2.,  0.],
+           [ 0.,  0.,  0.]])
+    """
+
+    def __init__(self, factors: ArrayLike, signs: ArrayLike) -> None:
+        stack = np.asarray(factors)
+        if stack.ndim != 3 or 0 in stack.shape or not np.issubdtype(stack.dtype, np.number):
+            raise ValueError(
+                f"factors of shape {stack.shape} came: numbers of shape (m, k, D) are needed."
+            )
+        dtype = np.float32 if stack.dtype == np.float32 else np.float64
+        m, k, D = stack.shape
+        super().__init__(m, D, dtype)
+        weights = np.asarray(signs, dtype=dtype)
+        if weights.shape not in ((k,), (m, k)):
+            raise ValueError(
+                f"signs of shape {weights.shape} do not go with factors of shape {stack.shape}: "
+                f"({k},) or ({m}, {k}) is needed."
+            )
+        if not (np.isfinite(stack).all() and np.isfinite(weights).all()):
+            raise ValueError("factors and signs must be finite.")
+        self._rows = np.ascontiguousarray(stack.reshape(m * k, D), dtype=dtype)
+        self._signs = np.broadcast_to(weights, (m, k))
+
+    def scatter(self, duals: NDArray) -> NDArray | LinearOperator:
+        """Σ_r u_r·A_r = FᵀSF, F all factors below each other; an operator where D is large."""
+        weights = (duals[:, None] * self._signs).ravel().astype(self.dtype)
+        if self.n_features <= OPERATOR_ABOVE:
+            return self._gram(weights)
+
+        return symmetric_operator(
+            lambda V: self._rows.T @ (weights[:, None] * (self._rows @ V)),
+            self.n_features,
+            self.dtype,
+        )
+
+    def responses(self, direction: NDArray) -> NDArray:
+        """vᵀA_r v = Σ_k s_rk·(f_rkᵀv)²."""
+        squares = np.square(self._rows @ direction.astype(self.dtype, copy=False))
+        return np.einsum("rk,rk->r", self._signs, squares.reshape(self._signs.shape))
+
+    def spread(self, duals: NDArray) -> NDArray:
+        """Σ_r u_r·Σ_k |s_rk|·f_rk·f_rkᵀ."""
+        return self._gram((duals[:, None] * np.abs(self._signs)).ravel().astype(self.dtype))
+
+    def _gram(self, weights: NDArray) -> NDArray:
+        return (self._rows * weights[:, None]).T @ self._rows
+
+
+def symmetric_operator(
+    product: Callable[[NDArray], NDArray], size: int, dtype: np.dtype
+) -> LinearOperator:
+    """A symmetric operator (size, size) from its product with arrays of shape (size, k)."""
+
+    def any_shape(V: NDArray) -> NDArray:
+        return product(V.reshape(size, -1)).reshape(V.shape)
+
+    return LinearOperator((size, size), matvec=any_shape, matmat=any_shape, dtype=dtype)
+
+
+def as_operator(given: Operator | NDArray | Sequence[Any]) -> Operator:
+    """An operator from what `learn_psd` may be given: itself, or matrices one by one."""
+    if isinstance(given, Operator):
+        return given
+    if isinstance(given, np.ndarray | Sequence):
+        return StackOperator(given)
+    raise TypeError(
+        f"{type(given).__name__} is no operator. Give matrices A_r as an array (m, D, D) or a list "
+        "of dense or sparse ones, a LowRankOperator, a ComparisonOperator, or derive from Operator."
+    )
+
+
+def check_operator(operator: Operator) -> None:
+    """Raise a ValueError where the two methods of an operator do not fit each other.
+
+    For random u and x, z it asks for Σ_r u_r·(xᵀA_r x) = xᵀ·scatter(u)·x, and for a scatter that is
+    symmetric.
+    """
+    rng = np.random.default_rng(0)
+    m, D, dtype = operator.n_matrices, operator.n_features, operator.dtype
+    name = type(operator).__name__
+    duals = rng.uniform(0.5, 1.5, m).astype(dtype)
+    x, z = rng.standard_normal((2, D)).astype(dtype)
+    scatter, responses = operator.scatter(duals), operator.responses(x)
+    for what, shape, needed in (
+        ("scatter", scatter.shape, (D, D)),
+        ("responses", responses.shape, (m,)),
+    ):
+        if shape != needed:
+            raise ValueError(f"{name}.{what} is of shape {shape}: {needed} is needed.")
+    image, other = scatter @ x, scatter @ z
+    if not (np.isfinite(image).all() and np.isfinite(responses).all()):
+        raise ValueError(f"{name} gives numbers that are not finite.")
+    near = np.sqrt(np.finfo(dtype).eps) * D * (np.linalg.norm(image) + np.linalg.norm(other))
+    if abs(z @ image - x @ other) > near:
+        raise ValueError(f"{name}.scatter is not symmetric: every A_r must be.")
+    total = float(duals @ responses)
+    if abs(total - float(x @ image)) > near + 1e-3 * float(duals @ np.abs(responses)):
+        raise ValueError(
+            f"{name} contradicts itself: for random u and v, sum(u * responses(v)) is {total:g}, "
+            f"but v @ scatter(u) @ v is {float(x @ image):g}."
+        )
+
+
+def _check_symmetric(A: Any, r: int, shape: tuple[int, ...]) -> None:
+    """Raise a ValueError unless A_r is a finite symmetric matrix of the shape of the first."""
+    if len(shape) != 2 or shape[0] != shape[1] or A.shape != shape:
+        raise ValueError(
+            f"matrix {r} is of shape {A.shape}, and matrix 0 of shape {shape}: all must be square "
+            "and of one size."
+        )
+    if not np.issubdtype(A.dtype, np.number):
+        raise ValueError(f"matrix {r} holds {A.dtype}: numbers are needed.")
+    largest, difference = (float(abs(part).max()) for part in (A, A - A.T))
+    if not np.isfinite(largest):
+        raise ValueError(f"matrix {r} has an entry that is not finite.")
+    if difference > 1e-6 * largest:
+        raise ValueError(
+            f"matrix {r} is not symmetric: it differs from its transpose by {difference:g}. Use "
+            "(A + A.T) / 2, which has the same products with symmetric matrices."
+        )

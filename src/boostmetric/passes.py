@@ -1,0 +1,63 @@
+"""Multi-pass boosting: comparisons made anew in the space that was learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from numpy.typing import NDArray
+
+from boostmetric.comparisons import Comparisons
+from boostmetric.losses import NotANumberError
+from boostmetric.metric import Metric
+from boostmetric.state import Boosting
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """One pass: the points were mapped by `base`, if any, before they were compared and boosted."""
+
+    base: NDArray | None
+    fit: Boosting
+
+    @property
+    def metric(self) -> Metric:
+        """The metric over the original features, all passes up to this one included."""
+        return self.fit.metric if self.base is None else self.fit.metric.compose(self.base)
+
+
+def boost_passes(
+    X: NDArray,
+    base: NDArray | None,
+    n_passes: int,
+    compare: Callable[[NDArray], Comparisons],
+    run: Callable[[NDArray | None, NDArray, Comparisons], Boosting],
+) -> Iterator[Pass]:
+    """Multi-pass boosting: every pass compares and boosts in the space that the last one learned.
+
+    Parameters
+    ----------
+    X : array of shape (n, D)
+    base : array of shape (d, D), the transformation before the first pass, or None
+    n_passes : number of passes at most
+    compare : makes the comparisons of a pass from the points in its space
+    run : boosts, given the base of the pass, the points in its space, and their comparisons
+
+    Yields
+    ------
+    Pass. A pass that found no direction (`fit.directions` is empty) is the last; the metric is then
+    that of the pass before, or of `base`. Where the loss returns NaN, the pass as it was before is
+    yielded, and the error raised after it.
+    """
+    for _ in range(n_passes):
+        points = X if base is None else X @ base.T
+        try:
+            done = Pass(base, run(base, points, compare(points)))
+        except NotANumberError as error:
+            if error.fit is not None:
+                yield Pass(base, error.fit)
+            raise
+        yield done
+        if not done.fit.directions:
+            return
+        base = done.metric.components

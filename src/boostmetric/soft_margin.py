@@ -1,0 +1,98 @@
+"""The soft-margin linear program, solved by HiGHS as directions are added (EQ:HingeP2, EQ:HingeD2).
+
+The program is kept in its dual form,
+
+    minimise π − Σ_r u_r·b_r  over π and 0 ≤ u_r ≤ v_r with Σ_r u_r = 1,
+    such that Σ_r u_r·h_rj ≤ π for every direction j,
+
+because there a new direction is a new row: the basis of the simplex method has as many rows as
+there are directions and not as there are comparisons, and what was optimal without the new row is
+where the dual simplex method goes on. The coefficients w_j are the multipliers of the rows, and sum
+to 1 as π is free.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boostmetric.metric import Metric
+
+
+def check_solver() -> None:
+    """Raise an ImportError that says what to install, if HiGHS is not there."""
+    try:
+        import_module("highspy")
+    except ImportError as error:
+        raise ImportError(
+            "loss='hinge' solves a linear program with HiGHS, which is not installed. Install it "
+            "with: pip install 'boostmetric[hinge]' (or highspy), or use loss='smoothed_hinge', "
+            "which needs nothing more."
+        ) from error
+
+
+class SoftMargin:
+    """The linear program for the directions so far.
+
+    Parameters
+    ----------
+    prices : array of shape (m,), the v_r
+    gaps : array of shape (m,), or None
+    unit : a typical size of the responses; the program is in units of it
+
+    Examples
+    --------
+    >>> program = SoftMargin(np.full(2, 0.5), None, unit=1.0)
+    >>> program.add(np.array([0.0, 1.0]), np.array([1.0, 3.0]))
+    >>> program.solve()
+    >>> program.metric.coefs, program.duals, program.price
+    (array([1.]), array([0.5, 0.5]), 2.0)
+    """
+
+    def __init__(self, prices: NDArray, gaps: NDArray | None, unit: float) -> None:
+        check_solver()
+        self._highs: Any = import_module("highspy").Highs()
+        self._unit, m = unit, len(prices)
+        self._infinity = self._highs.inf
+        self._highs.silent()
+        self._highs.setOptionValue("threads", 1)
+        # Column 0 is π; it has no sign.
+        costs = np.zeros(m) if gaps is None else -gaps.astype(np.float64) / unit
+        lower, upper = np.zeros(m + 1), np.concatenate([[self._infinity], prices])
+        lower[0] = -self._infinity
+        self._highs.addVars(m + 1, lower, upper)
+        columns = np.arange(m + 1, dtype=np.int32)
+        self._highs.changeColsCost(m + 1, columns, np.concatenate([[1.0], costs]))
+        self._columns = columns
+        self._highs.addRow(1.0, 1.0, m, columns[1:], np.ones(m))
+        self._directions: list[NDArray] = []
+
+    def add(self, direction: NDArray, responses: NDArray) -> None:
+        """A new direction: the row π − Σ_r u_r·h_r ≥ 0."""
+        self._directions.append(direction)
+        row = np.concatenate([[1.0], -responses.astype(np.float64) / self._unit])
+        self._highs.addRow(0.0, self._infinity, len(row), self._columns, row)
+
+    def solve(self) -> None:
+        """Solve the program, from where the last solution left the basis.
+
+        Sets `metric`, of trace 1 and without the directions of coefficient 0, `duals`, and `price`,
+        the program's π.
+        """
+        self._highs.run()
+        status = self._highs.modelStatusToString(self._highs.getModelStatus())
+        if status != "Optimal":
+            raise ArithmeticError(
+                f"HiGHS ended the linear program of the hinge loss with the status {status!r}. Use "
+                "loss='smoothed_hinge', or scale the features."
+            )
+        solution = self._highs.getSolution()
+        self.price = float(solution.col_value[0]) * self._unit
+        self.duals = np.maximum(np.array(solution.col_value[1:]), 0)
+        coefs = np.maximum(np.array(solution.row_dual[1:]), 0)
+        kept = coefs > 0
+        directions = np.column_stack(self._directions)[:, kept]
+        self.metric = Metric(directions, (coefs[kept] / coefs.sum()).astype(directions.dtype))

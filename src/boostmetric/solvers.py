@@ -1,0 +1,164 @@
+"""The solvers: what one iteration does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boostmetric.corrective import correct
+from boostmetric.eigen import leading_eigenpairs
+from boostmetric.losses import Hinge, Loss
+from boostmetric.metric import Metric
+from boostmetric.newton import newton_metric
+from boostmetric.operators import OPERATOR_ABOVE
+from boostmetric.regularizers import REGULARIZERS
+from boostmetric.soft_margin import SoftMargin, check_solver
+from boostmetric.stagewise import line_search
+from boostmetric.state import Boosting
+
+BLOCK = 4
+"""Eigenvectors that the totally corrective solver adds in an iteration, at most."""
+
+SLACK = 0.1
+"""How exact a correction is: the slopes that remain, relative to the violation that led to it."""
+
+FIRST_ACCURACY = 0.1
+"""The relative error of the first approximate eigenvector; it falls like 1/t² with iteration t."""
+
+
+@dataclass(frozen=True)
+class Added:
+    """What a solver did in an iteration; `helped` is False where no direction helps."""
+
+    helped: bool
+    lambda_max: float
+    coef: float = 0.0
+    n_evaluations: int = 0
+    bounded: bool = True
+
+
+def add_stagewise(fit: Boosting) -> Added:
+    """Add the leading eigenvector, with the coefficient that is best for it alone."""
+    problem, metric = fit.problem, fit.metric
+    values, vectors = _leading(fit, 1)
+    lambda_max, direction = float(values[0]), vectors[:, 0]
+    if lambda_max <= problem.regularizer.threshold:
+        return Added(False, lambda_max)
+    responses = problem.operator.responses(direction)
+    slopes = problem.regularizer.along(metric, direction)
+    step = line_search(problem.duals, fit.margins, fit.duals, responses, *slopes)
+    if step.coef > 0:
+        fit.margins, fit.duals = step.margins, step.duals
+        fit.directions.append(direction)
+        fit.coefs.append(step.coef)
+    return Added(step.coef > 0, lambda_max, step.coef, step.n_evaluations, step.bounded)
+
+
+def add_correctively(fit: Boosting) -> Added:
+    """Add the leading eigenvectors, and find the best coefficients of all directions together.
+
+    Where D allows, the directions so far are first replaced by those of a Newton step: near an
+    optimum of full rank it would take some D²/2 eigenvectors of scatters to span what it needs.
+    """
+    problem, before, n_evaluations = fit.problem, fit.objective(), 0
+    values, vectors = _leading(fit, BLOCK)
+    excess = values - problem.regularizer.threshold
+    new = vectors[:, excess > 0]
+    if not fit.directions and not new.size:
+        return Added(False, float(values[0]))
+    small = problem.n_features <= OPERATOR_ABOVE
+    if fit.directions and small and fit.newton.is_due(len(fit.history)):
+        ahead, n_evaluations = newton_metric(problem, fit.metric)
+        fit.newton.report(len(fit.history), ahead is not None)
+        if ahead is not None:
+            fit.restart(ahead)
+    step = correct(
+        problem,
+        np.column_stack([*fit.directions, new]),
+        np.concatenate([fit.coefs, np.zeros(new.shape[1])]),
+        # Without a new direction, what is left is to make the coefficients exact.
+        accuracy=SLACK * max(float(excess[0]), 1e-9 * fit.alpha_max),
+        columns=fit.columns,
+    )
+    after = problem.objective(step.margins, Metric(step.directions, step.coefs))
+    if not after < before - np.finfo(np.float64).eps * abs(before):
+        return Added(False, float(values[0]))
+    fit.directions, fit.coefs = list(step.directions.T), step.coefs.tolist()
+    fit.margins, fit.duals, fit.columns = step.margins, step.duals, step.columns
+    n_evaluations += step.n_evaluations
+    return Added(True, float(values[0]), float(step.coefs[-1]), n_evaluations, step.bounded)
+
+
+def add_by_program(fit: Boosting) -> Added:
+    """Add the leading eigenvectors to the soft-margin linear program, and solve it."""
+    problem, loss = fit.problem, fit.problem.loss
+    assert isinstance(loss, Hinge)
+    values, vectors = _leading(fit, BLOCK)
+    if fit.program is None:
+        responses = problem.operator.responses(vectors[:, 0])
+        unit = float(np.abs(responses).mean(dtype=np.float64)) or 1.0
+        prices = loss.prices(problem.operator.n_matrices, problem.weights)
+        fit.program = SoftMargin(prices, problem.gaps, unit)
+        for direction in fit.directions:
+            fit.program.add(direction, problem.operator.responses(direction))
+    elif values[0] <= fit.alpha + np.sqrt(np.finfo(np.float64).eps) * abs(fit.alpha):
+        return Added(False, float(values[0]))
+    new = vectors[:, values > fit.alpha]
+    for direction in new.T:
+        fit.program.add(direction, problem.operator.responses(direction))
+    fit.program.solve()
+    fit.restart(fit.program.metric)
+    fit.duals = fit.program.duals.astype(fit.duals.dtype)
+    problem.regularizer.alpha = fit.program.price
+    return Added(True, float(values[0]), fit.coefs[-1])
+
+
+def _leading(fit: Boosting, k: int) -> tuple[NDArray, NDArray]:
+    """The leading eigenpairs of the scatter less what the regulariser asks for.
+
+    Approximate ones are the more accurate the longer the fit goes on, and where they say that no
+    direction helps, exact ones have the last word.
+    """
+    problem = fit.problem
+    matrix = problem.regularizer.reduce(problem.operator.scatter(fit.duals), fit.metric)
+    guess = fit.directions[-1] if fit.directions else None
+    if fit.eigen_solver != "exact":
+        accuracy = FIRST_ACCURACY / (1 + len(fit.history)) ** 2
+        values, vectors = leading_eigenpairs(matrix, k, guess, fit.eigen_solver, accuracy)
+        if values[0] > problem.regularizer.threshold:
+            return values, vectors
+    return leading_eigenpairs(matrix, k, guess)
+
+
+SOLVERS: dict[str, Callable[[Boosting], Added]] = {
+    "stagewise": add_stagewise,
+    "totally_corrective": add_correctively,
+}
+"""The solvers by name."""
+
+
+def solver_for(loss: Loss, solver: str) -> Callable[[Boosting], Added]:
+    """The solver of this name for a loss: that of the hinge is a linear program."""
+    return add_by_program if isinstance(loss, Hinge) else SOLVERS[solver]
+
+
+def check_combination(loss: Loss, solver: str, regularizer: str) -> None:
+    """Raise a ValueError if a loss cannot be combined with a solver or a regulariser."""
+    for what, given, known, works in (
+        ("solver", solver, tuple(SOLVERS), loss.solvers),
+        ("regularizer", regularizer, tuple(REGULARIZERS), loss.regularizers),
+    ):
+        if given not in known:
+            names = ", ".join(map(repr, known))
+            raise ValueError(f"{what}={given!r} will not do: one of {names} is needed.")
+        if given not in works:
+            names = " or ".join(map(repr, works)) or "none"
+            raise ValueError(
+                f"{what}={given!r} does not work with the loss {loss!r}. For this loss use {what}="
+                f"{names}; for this {what} use another loss, such as 'smoothed_hinge'."
+            )
+    if isinstance(loss, Hinge):
+        check_solver()

@@ -1,0 +1,146 @@
+"""The state of a fit, what one iteration did, and how the fit ended."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boostmetric.certificate import lower_bound, soft_margin_bound
+from boostmetric.losses import Hinge
+from boostmetric.metric import Metric
+from boostmetric.operators import OPERATOR_ABOVE
+from boostmetric.problem import Problem
+from boostmetric.soft_margin import SoftMargin
+
+
+class Status(Enum):
+    """How a fit ended. The value is a text for the user: what happened, and what to do."""
+
+    NO_DIRECTION = (
+        "No further direction lowers the objective (lambda_max <= alpha, up to rounding). With "
+        "solver='stagewise' the coefficients of earlier directions were not revised, so this is "
+        "the end of the method but not the optimum: solver='totally_corrective' goes on from here. "
+        "How far the optimum can be is in the duality gap."
+    )
+    MAX_ITER = (
+        "max_iter directions were added. This is the usual end; if the objective in the history "
+        "still falls and the error on unseen data too, raise max_iter."
+    )
+    CONVERGED = (
+        "The metric is optimal to within tol: the objective exceeds a lower bound for every metric "
+        "by no more than that share of it."
+    )
+    STOPPED = (
+        "A callback or the held-out data ended the fit. The metric is usable as it is; to go on "
+        "from it, fit again with warm_start=True."
+    )
+    UNBOUNDED = (
+        "The metric satisfies every comparison, and the exponential loss falls for ever as it "
+        "grows: it was capped. It is usable; for one that weighs more directions, use a larger "
+        "alpha, loss='logistic', or harder comparisons (more impostors)."
+    )
+
+    FAILED = (
+        "The loss returned NaN, which raised an error. The metric is that of the iteration before."
+    )
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.value}"
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What one iteration did.
+
+    `lambda_max` is the eigenvalue of the direction that was added and `coef` its coefficient;
+    `objective` and `n_violated` (comparisons whose margin is not positive) hold after it.
+    `duality_gap` bounds what the objective lies above the optimum, infinite where no bound was
+    found and NaN where none was looked for. `n_evaluations` counts those of the duals in line
+    search, correction and Newton step.
+    """
+
+    objective: float
+    lambda_max: float
+    coef: float
+    n_violated: int
+    n_evaluations: int
+    duality_gap: float
+    seconds: float
+
+
+@dataclass
+class Attempts:
+    """When to try something that may fail: less and less often while it does."""
+
+    pause: int = 1
+    due: int = 0
+
+    def is_due(self, iteration: int) -> bool:
+        """Whether to try."""
+        return iteration >= self.due
+
+    def report(self, iteration: int, success: bool) -> None:
+        """It was tried."""
+        self.pause = 1 if success else 2 * self.pause
+        self.due = iteration + self.pause
+
+
+@dataclass(eq=False)
+class Boosting:
+    """The state of a fit: the directions so far, and the margins and duals they lead to.
+
+    After a fit it is its result. `alpha_max` is λ_max of the scatter at M = 0: for the trace, the
+    smallest alpha for which M = 0 is optimal. `columns`, `newton` and `program` are what the
+    totally corrective solver remembers.
+    """
+
+    problem: Problem
+    alpha_max: float
+    margins: NDArray
+    duals: NDArray
+    eigen_solver: str = "exact"
+    directions: list[NDArray] = field(default_factory=list)
+    coefs: list[float] = field(default_factory=list)
+    history: list[Iteration] = field(default_factory=list)
+    columns: NDArray | None = None
+    newton: Attempts = field(default_factory=Attempts)
+    program: SoftMargin | None = None
+    status: Status = Status.MAX_ITER
+
+    @property
+    def alpha(self) -> float:
+        """The strength of the regulariser, absolute; for the hinge loss the program's π."""
+        return self.problem.regularizer.alpha
+
+    @property
+    def metric(self) -> Metric:
+        """The metric learned so far."""
+        dtype = self.problem.operator.dtype
+        empty = np.empty((self.problem.n_features, 0), dtype=dtype)
+        return Metric(np.column_stack([empty, *self.directions]), np.array(self.coefs, dtype=dtype))
+
+    def restart(self, metric: Metric) -> None:
+        """Go back or on to another metric of the same features."""
+        metric = metric.astype(self.problem.operator.dtype)
+        self.margins = self.problem.margins(metric)
+        self.duals = self.problem.duals(self.margins)
+        self.directions, self.coefs = list(metric.directions.T), metric.coefs.tolist()
+        self.columns = None
+
+    def objective(self) -> float:
+        """F(ρ) + R(M)."""
+        return self.problem.objective(self.margins, self.metric)
+
+    def duality_gap(self) -> float:
+        """The objective less a lower bound for every metric (`certificate`); NaN if D is large."""
+        if isinstance(self.problem.loss, Hinge):
+            bound = soft_margin_bound(self.problem, self.duals)
+        elif self.problem.n_features > OPERATOR_ABOVE:
+            return math.nan
+        else:
+            bound = lower_bound(self.problem, self.metric.matrix)
+        return max(0.0, self.objective() - bound)
