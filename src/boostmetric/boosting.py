@@ -164,7 +164,7 @@ def _learn(
         if not done.bounded:
             fit.status = Status.UNBOUNDED
             break
-        if look and fit.history[-1].duality_gap <= tol * abs(fit.history[-1].objective):
+        if look and fit.history[-1].duality_gap <= tol * fit.scale():
             fit.status = Status.CONVERGED
             break
     return fit

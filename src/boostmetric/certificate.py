@@ -121,10 +121,12 @@ def _repaired(problem: Problem, point: _Point) -> float:
     return -math.inf
 
 
-def soft_margin_bound(problem: Problem, duals: NDArray) -> float:
+def soft_margin_bound(problem: Problem, duals: NDArray, lambda_max: float | None = None) -> float:
     """A number that the hinge loss of every metric of trace 1 exceeds, by duality (EQ:HingeD2).
 
-    The duals must be feasible: they sum to 1, and none exceeds its price.
+    The duals must be feasible: they sum to 1, and none exceeds its price. `lambda_max` is that of
+    their scatter, if it is known.
     """
-    largest, _ = leading_eigenpair(problem.operator.scatter(duals))
-    return -largest if problem.gaps is None else float(duals @ problem.gaps) - largest
+    if lambda_max is None:
+        lambda_max, _ = leading_eigenpair(problem.operator.scatter(duals))
+    return -lambda_max if problem.gaps is None else float(duals @ problem.gaps) - lambda_max

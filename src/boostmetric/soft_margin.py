@@ -8,11 +8,15 @@ The program is kept in its dual form,
 because there a new direction is a new row: the basis of the simplex method has as many rows as
 there are directions and not as there are comparisons, and what was optimal without the new row is
 where the dual simplex method goes on. The coefficients w_j are the multipliers of the rows, and sum
-to 1 as π is free.
+to 1 as π is free. Rows that have been slack for a while are taken out again.
+
+The duals of such a program jump about as rows come in. A direction that is sought half-way between
+them and the best duals so far, those with the highest lower bound, is worth more (Wentges 1997).
 """
 
 from __future__ import annotations
 
+import math
 from importlib import import_module
 from typing import Any
 
@@ -20,6 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boostmetric.metric import Metric
+
+PATIENCE = 5
+"""Solutions in which a row is slack before it is taken out."""
 
 
 def check_solver() -> None:
@@ -41,24 +48,27 @@ class SoftMargin:
     ----------
     prices : array of shape (m,), the v_r
     gaps : array of shape (m,), or None
+    duals : array of shape (m,), feasible ones to begin with
     unit : a typical size of the responses; the program is in units of it
 
     Examples
     --------
-    >>> program = SoftMargin(np.full(2, 0.5), None, unit=1.0)
+    >>> program = SoftMargin(np.full(2, 0.5), None, np.full(2, 0.5), unit=1.0)
     >>> program.add(np.array([0.0, 1.0]), np.array([1.0, 3.0]))
     >>> program.solve()
     >>> program.metric.coefs, program.duals, program.price
     (array([1.]), array([0.5, 0.5]), 2.0)
     """
 
-    def __init__(self, prices: NDArray, gaps: NDArray | None, unit: float) -> None:
+    def __init__(self, prices: NDArray, gaps: NDArray | None, duals: NDArray, unit: float) -> None:
         check_solver()
         self._highs: Any = import_module("highspy").Highs()
         self._unit, m = unit, len(prices)
+        self.duals, self.best_duals, self.bound = duals, duals, -math.inf
         self._infinity = self._highs.inf
         self._highs.silent()
         self._highs.setOptionValue("threads", 1)
+        self._highs.setOptionValue("simplex_scale_strategy", 0)  # `unit` does that, and better
         # Column 0 is π; it has no sign.
         costs = np.zeros(m) if gaps is None else -gaps.astype(np.float64) / unit
         lower, upper = np.zeros(m + 1), np.concatenate([[self._infinity], prices])
@@ -69,10 +79,12 @@ class SoftMargin:
         self._columns = columns
         self._highs.addRow(1.0, 1.0, m, columns[1:], np.ones(m))
         self._directions: list[NDArray] = []
+        self._ages = np.zeros(0, dtype=np.intp)
 
     def add(self, direction: NDArray, responses: NDArray) -> None:
         """A new direction: the row π − Σ_r u_r·h_r ≥ 0."""
         self._directions.append(direction)
+        self._ages = np.append(self._ages, 0)
         row = np.concatenate([[1.0], -responses.astype(np.float64) / self._unit])
         self._highs.addRow(0.0, self._infinity, len(row), self._columns, row)
 
@@ -96,3 +108,23 @@ class SoftMargin:
         kept = coefs > 0
         directions = np.column_stack(self._directions)[:, kept]
         self.metric = Metric(directions, (coefs[kept] / coefs.sum()).astype(directions.dtype))
+        self._forget(np.array(solution.row_value[1:]))
+
+    def _forget(self, slacks: NDArray) -> None:
+        """Take out rows that have not been tight for some time; the basis stays one."""
+        self._ages = np.where(slacks > 1e-6, self._ages + 1, 0)
+        old = np.flatnonzero(self._ages >= PATIENCE)
+        if old.size:
+            self._highs.deleteRows(len(old), (old + 1).astype(np.int32))
+            self._ages = np.delete(self._ages, old)
+            gone = set(old.tolist())
+            self._directions = [v for j, v in enumerate(self._directions) if j not in gone]
+
+    def compromise(self) -> NDArray:
+        """Feasible duals half-way to the best ones."""
+        return (self.duals + self.best_duals) / 2
+
+    def report(self, bound: float, duals: NDArray) -> None:
+        """A lower bound that feasible duals give."""
+        if bound > self.bound:
+            self.bound, self.best_duals = bound, duals

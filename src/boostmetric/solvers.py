@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from boostmetric.certificate import soft_margin_bound
 from boostmetric.corrective import correct
 from boostmetric.eigen import leading_eigenpairs
 from boostmetric.losses import Hinge, Loss
@@ -21,6 +22,12 @@ from boostmetric.state import Boosting
 
 BLOCK = 4
 """Eigenvectors that the totally corrective solver adds in an iteration, at most."""
+
+HINGE_BLOCK = 2
+"""Likewise those added to the linear program."""
+
+ROUNDING = 1e-8
+"""Relative error of the program's π, in units of `alpha_max`."""
 
 SLACK = 0.1
 """How exact a correction is: the slopes that remain, relative to the violation that led to it."""
@@ -94,36 +101,47 @@ def add_correctively(fit: Boosting) -> Added:
 
 def add_by_program(fit: Boosting) -> Added:
     """Add the leading eigenvectors to the soft-margin linear program, and solve it."""
-    problem, loss = fit.problem, fit.problem.loss
-    assert isinstance(loss, Hinge)
-    values, vectors = _leading(fit, BLOCK)
-    if fit.program is None:
-        responses = problem.operator.responses(vectors[:, 0])
-        unit = float(np.abs(responses).mean(dtype=np.float64)) or 1.0
-        prices = loss.prices(problem.operator.n_matrices, problem.weights)
-        fit.program = SoftMargin(prices, problem.gaps, unit)
-        for direction in fit.directions:
-            fit.program.add(direction, problem.operator.responses(direction))
-    elif values[0] <= fit.alpha + np.sqrt(np.finfo(np.float64).eps) * abs(fit.alpha):
+    operator = fit.problem.operator
+    program = fit.program = fit.program or _program(fit)
+    for duals in (program.compromise().astype(operator.dtype), fit.duals):
+        values, vectors = _leading(fit, HINGE_BLOCK, duals)
+        program.report(soft_margin_bound(fit.problem, duals, float(values[0])), duals)
+        responses = [operator.responses(direction) for direction in vectors.T]
+        least = fit.alpha + ROUNDING * abs(fit.alpha_max)
+        violated = [j for j, h in enumerate(responses) if float(h @ fit.duals) > least]
+        if violated:
+            break
+    else:
         return Added(False, float(values[0]))
-    new = vectors[:, values > fit.alpha]
-    for direction in new.T:
-        fit.program.add(direction, problem.operator.responses(direction))
-    fit.program.solve()
-    fit.restart(fit.program.metric)
-    fit.duals = fit.program.duals.astype(fit.duals.dtype)
-    problem.regularizer.alpha = fit.program.price
+    for j in violated:
+        program.add(vectors[:, j], responses[j])
+    program.solve()
+    fit.restart(program.metric)
+    fit.duals = program.duals.astype(operator.dtype)
+    fit.problem.regularizer.alpha = program.price
     return Added(True, float(values[0]), fit.coefs[-1])
 
 
-def _leading(fit: Boosting, k: int) -> tuple[NDArray, NDArray]:
+def _program(fit: Boosting) -> SoftMargin:
+    """The linear program with the directions that there are."""
+    problem, loss = fit.problem, fit.problem.loss
+    assert isinstance(loss, Hinge)
+    prices = loss.prices(problem.operator.n_matrices, problem.weights)
+    program = SoftMargin(prices, problem.gaps, fit.duals, unit=abs(fit.alpha_max) or 1.0)
+    for direction in fit.directions:
+        program.add(direction, problem.operator.responses(direction))
+    return program
+
+
+def _leading(fit: Boosting, k: int, duals: NDArray | None = None) -> tuple[NDArray, NDArray]:
     """The leading eigenpairs of the scatter less what the regulariser asks for.
 
     Approximate ones are the more accurate the longer the fit goes on, and where they say that no
     direction helps, exact ones have the last word.
     """
     problem = fit.problem
-    matrix = problem.regularizer.reduce(problem.operator.scatter(fit.duals), fit.metric)
+    scatter = problem.operator.scatter(fit.duals if duals is None else duals)
+    matrix = problem.regularizer.reduce(scatter, fit.metric)
     guess = fit.directions[-1] if fit.directions else None
     if fit.eigen_solver != "exact":
         accuracy = FIRST_ACCURACY / (1 + len(fit.history)) ** 2

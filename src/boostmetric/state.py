@@ -135,10 +135,21 @@ class Boosting:
         """F(ρ) + R(M)."""
         return self.problem.objective(self.margins, self.metric)
 
+    def scale(self) -> float:
+        """What a gap is to be compared with: |objective|, for the hinge not below |alpha_max|.
+
+        The objective of the hinge may be close to 0; alpha_max is what it would be for nu = 1.
+        """
+        objective = abs(self.objective())
+        hinge = isinstance(self.problem.loss, Hinge)
+        return max(objective, abs(self.alpha_max)) if hinge else objective
+
     def duality_gap(self) -> float:
         """The objective less a lower bound for every metric (`certificate`); NaN if D is large."""
         if isinstance(self.problem.loss, Hinge):
             bound = soft_margin_bound(self.problem, self.duals)
+            if self.program is not None:
+                bound = max(bound, self.program.bound)
         elif self.problem.n_features > OPERATOR_ABOVE:
             return math.nan
         else:
