@@ -156,7 +156,8 @@ def _learn(
         look = tol > 0 and (isinstance(loss, Hinge) or len(fit.history) + 1 in LOOKS)
         done = _iterate(fit, add, look, began)
         if not done.helped:
-            fit.status = Status.NO_DIRECTION
+            optimal = tol > 0 and fit.duality_gap() <= tol * fit.scale()
+            fit.status = Status.CONVERGED if optimal else Status.NO_DIRECTION
             break
         if callback is not None and callback(fit):
             fit.status = Status.STOPPED

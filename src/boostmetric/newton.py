@@ -14,7 +14,7 @@ term in its Hessian, and the steps converge quadratically where S is positive de
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from scipy.linalg import eigh, null_space
 from boostmetric.metric import Metric
 from boostmetric.problem import Problem
 
-MAX_PRODUCTS = 30
+MAX_PRODUCTS = 60
 """Products with the Hessian in one solution of the Newton equation, at most."""
 
 ACCURACY = 1e-2
@@ -32,10 +32,13 @@ ACCURACY = 1e-2
 DIFFERENCE = 1e-3
 """The largest change of a margin in the difference of duals that stands for the Hessian."""
 
+RANK_ACCURACY = 1e-7
+"""Eigenvalues of a metric below this share of the largest, in round coordinates, are none."""
+
 MAX_FACES = 4
 """Faces tried for one step, at most."""
 
-LENGTHS = (1.0, 0.5, 0.25, 0.1)
+PARTS = (1.0, 0.5, 0.25, 0.1, 0.03)
 """Parts of a step that are tried until the objective falls."""
 
 Map = Callable[[NDArray], NDArray]
@@ -44,19 +47,28 @@ Map = Callable[[NDArray], NDArray]
 
 @dataclass(frozen=True, eq=False)
 class Face:
-    """A face of the cone, the matrices basis·Y·basisᵀ with Y ⪰ 0, and a Newton step on it.
+    """A face of the cone, the matrices basis·Y·basisᵀ with Y ⪰ 0.
 
     `whiten`, of shape (D, d), maps to coordinates in which the operator is round, `unwhiten` back;
-    basis = whiten·`within`, whose columns are orthonormal. The step leads from Y = `start` to
-    Y = `end`, at the margins and duals of the start.
+    basis = whiten·`within`, whose columns are orthonormal.
     """
 
     whiten: NDArray
     unwhiten: NDArray
     within: NDArray
-    start: NDArray
-    end: NDArray
-    n_evaluations: int
+
+    @property
+    def basis(self) -> NDArray:
+        """Of shape (D, dimension of the face)."""
+        return self.whiten @ self.within
+
+
+def _whitened(problem: Problem, matrix: NDArray) -> tuple[Face, NDArray]:
+    """The whole cone in round coordinates, and a matrix in them."""
+    values, vectors = _axes(problem, problem.duals(problem.margins_of(matrix)))
+    unwhiten = vectors * np.sqrt(values)
+    face = Face(vectors / np.sqrt(values), unwhiten, np.eye(len(values)))
+    return face, unwhiten.T @ matrix @ unwhiten
 
 
 def newton_step(
@@ -122,108 +134,104 @@ def _axes(problem: Problem, duals: NDArray) -> tuple[NDArray, NDArray]:
     return values[seen], vectors[:, seen]
 
 
-def newton_face(problem: Problem, matrix: NDArray) -> Face:
-    """A Newton step from a metric, on a face that it does not leave.
+def step_face(problem: Problem, matrix: NDArray) -> tuple[Face, NDArray, int]:
+    """A face that a Newton step from a metric does not leave, and where on it the step ends.
 
     Where a step leads out of the cone, the eigenvectors through which it does are dropped, and the
-    step is computed anew on the face that the others span.
+    step is computed anew on the face that the others span. The third result is the number of
+    evaluations of duals.
     """
-    duals = problem.duals(problem.margins_of(matrix))
-    values, vectors = _axes(problem, duals)
-    whiten, unwhiten = vectors / np.sqrt(values), vectors * np.sqrt(values)
-    round_matrix = unwhiten.T @ matrix @ unwhiten
-    within, n_evaluations = np.eye(len(round_matrix)), 1
+    face, round_matrix = _whitened(problem, matrix)
+    n_evaluations = 1
     for tried in range(1, MAX_FACES + 1):
-        face = problem.project(whiten @ within)
-        start = within.T @ round_matrix @ within
-        margins = face.margins_of(start)
-        duals = face.duals(margins)
-        step, n_products = newton_step(face, margins, duals, face.descent(start, duals))
+        on_face = problem.project(face.basis)
+        start = face.within.T @ round_matrix @ face.within
+        margins = on_face.margins_of(start)
+        duals = on_face.duals(margins)
+        step, n_products = newton_step(on_face, margins, duals, on_face.descent(start, duals))
         n_evaluations += 1 + n_products
         values, vectors = eigh(start + step)
         if tried == MAX_FACES or values[0] >= 0 or values[-1] <= 0:
             break
-        within = within @ vectors[:, values > 0]
-    end = (vectors * np.maximum(values, 0)) @ vectors.T
-    return Face(whiten, unwhiten, within, start, end, n_evaluations)
+        face = replace(face, within=face.within @ vectors[:, values > 0])
+    root = face.basis @ (vectors * np.sqrt(np.maximum(values, 0)))
+    return face, root @ root.T, n_evaluations
 
 
-def turning_step(problem: Problem, face: Face) -> tuple[Callable[[float], NDArray], int]:
-    """A Newton step from the start of a face that turns the face too (see above).
+def own_face(problem: Problem, matrix: NDArray) -> tuple[Face, NDArray]:
+    """The face that a metric lies on, and its eigenvalues there, positive."""
+    face, round_matrix = _whitened(problem, matrix)
+    values, vectors = eigh(round_matrix)
+    kept = values > RANK_ACCURACY * values[-1]
+    return replace(face, within=vectors[:, kept]), values[kept]
 
-    Returns the metric that a part of the step leads to, as a function of that part, and the number
+
+def turning_step(problem: Problem, matrix: NDArray) -> tuple[Callable[[float], NDArray], int]:
+    """A Newton step from a metric that turns the face it lies on (see above).
+
+    Returns the matrix that a part of the step leads to, as a function of that part, and the number
     of evaluations of duals.
     """
+    face, y = own_face(problem, matrix)
     W, V = face.within, null_space(face.within.T)
-    values, vectors = eigh(face.start)
-    kept = values > np.finfo(np.float64).eps * values[-1]
-    W, y = W @ vectors[:, kept], values[kept]
     start = (W * y) @ W.T
     round_problem = problem.project(face.whiten)
     margins = round_problem.margins_of(start)
     duals = round_problem.duals(margins)
     descent = round_problem.descent(start, duals)
-    s, vectors = eigh(-V.T @ descent @ V)
-    V, s = V @ vectors, np.maximum(s, 0)
-    basis, r = np.column_stack([W, V]), len(y)
+    s, vectors = eigh(-V.T @ descent @ V) if V.size else (np.empty(0), np.empty((0, 0)))
+    V = V @ vectors
     # In the basis (W, V), where Y and S are diagonal: N has the blocks dY and B, and no more.
-    stiffness = s[None, :] / y[:, None]
+    basis, r = np.column_stack([W, V]), len(y)
+    stiffness = np.zeros((len(basis), len(basis)))
+    stiffness[:r, r:] = np.maximum(s, 0)[None, :] / y[:, None]
+    stiffness += stiffness.T
+    free = np.ones_like(stiffness)
+    free[r:, r:] = 0
     hessian = _hessian(round_problem, margins, duals)
 
-    def inside(N: NDArray) -> NDArray:
-        N = N.copy()
-        N[r:, r:] = 0
-        return N
-
     def turning_hessian(N: NDArray) -> NDArray:
-        image = inside(basis.T @ hessian(basis @ N @ basis.T) @ basis)
-        image[:r, r:] += stiffness * N[:r, r:]
-        image[r:, :r] += stiffness.T * N[r:, :r]
-        return image
+        return free * (basis.T @ hessian(basis @ N @ basis.T) @ basis) + stiffness * N
 
-    target = inside(basis.T @ descent @ basis)
-    size = float(np.sum(target * turning_hessian(target)) / np.sum(target * target))
-    diagonal = np.full_like(target, max(size, np.finfo(np.float64).tiny))
-    diagonal[:r, r:] += stiffness
-    diagonal[r:, :r] += stiffness.T
+    target = free * (basis.T @ descent @ basis)
+    square = float(np.sum(target**2))
+    size = float(np.sum(target * turning_hessian(target))) / square if square > 0 else 0.0
+    diagonal = max(size, np.finfo(np.float64).tiny) + stiffness
     N, n_products = conjugate_gradients(turning_hessian, lambda R: R / diagonal, target)
 
-    def metric_after(part: float) -> NDArray:
+    def after(part: float) -> NDArray:
         turned = W + part * V @ (N[:r, r:] / y[:, None]).T
         values, vectors = eigh(np.diag(y) + part * N[:r, :r])
         root = face.whiten @ turned @ (vectors * np.sqrt(np.maximum(values, 0)))
         return root @ root.T
 
-    return metric_after, n_products + 2
+    return after, n_products + 3
 
 
 def newton_metric(problem: Problem, metric: Metric) -> tuple[Metric | None, int]:
     """A metric with a lower objective, a Newton step away, and the number of evaluations of duals.
 
-    The metric, whose directions are orthogonal, is None where no part of the step lowers the
-    objective.
+    The step may lead to any face of the cone. The metric, whose directions are orthogonal, is None
+    where no part of the step lowers the objective.
     """
     matrix = metric.matrix.astype(np.float64)
+    _, end, n_evaluations = step_face(problem, matrix)
+    return _lower(problem, metric, lambda part: (1 - part) * matrix + part * end), n_evaluations
+
+
+def turned_metric(problem: Problem, metric: Metric) -> tuple[Metric | None, int]:
+    """As `newton_metric`, by a step to a face of the same dimension or less."""
+    after, n_evaluations = turning_step(problem, metric.matrix.astype(np.float64))
+    return _lower(problem, metric, after), n_evaluations
+
+
+def _lower(problem: Problem, metric: Metric, after: Callable[[float], NDArray]) -> Metric | None:
+    """The metric after the longest part of a step that lowers the objective."""
     before = problem.objective(problem.margins(metric), metric)
-    face = newton_face(problem, matrix)
-    basis, n_evaluations = face.whiten @ face.within, face.n_evaluations
-    end = basis @ face.end @ basis.T
-    found, lowest = None, before
-
-    def search(metric_after: Callable[[float], NDArray]) -> None:
-        nonlocal found, lowest
-        for length in LENGTHS:
-            values, vectors = eigh(metric_after(length))
-            kept = values > np.finfo(np.float64).eps * values[-1]
-            ahead = Metric(vectors[:, kept], values[kept]).astype(problem.operator.dtype)
-            value = problem.objective(problem.margins(ahead), ahead)
-            if value < lowest:
-                found, lowest = ahead, value
-                return
-
-    search(lambda length: (1 - length) * matrix + length * end)
-    if 0 < face.within.shape[1] < len(face.within):
-        metric_after, n_products = turning_step(problem, face)
-        n_evaluations += n_products
-        search(metric_after)
-    return found, n_evaluations
+    for part in PARTS:
+        values, vectors = eigh(after(part))
+        kept = values > np.finfo(np.float64).eps * values[-1]
+        ahead = Metric(vectors[:, kept], values[kept]).astype(problem.operator.dtype)
+        if problem.objective(problem.margins(ahead), ahead) < before:
+            return ahead
+    return None

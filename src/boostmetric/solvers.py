@@ -13,7 +13,7 @@ from boostmetric.corrective import correct
 from boostmetric.eigen import leading_eigenpairs
 from boostmetric.losses import Hinge, Loss
 from boostmetric.metric import Metric
-from boostmetric.newton import newton_metric
+from boostmetric.newton import newton_metric, turned_metric
 from boostmetric.operators import OPERATOR_ABOVE
 from boostmetric.regularizers import REGULARIZERS
 from boostmetric.soft_margin import SoftMargin, check_solver
@@ -31,6 +31,12 @@ ROUNDING = 1e-8
 
 SLACK = 0.1
 """How exact a correction is: the slopes that remain, relative to the violation that led to it."""
+
+MAX_TURNS = 4
+"""Newton steps that turn the face, in an iteration, at most."""
+
+WORTH = 0.1
+"""What such a step must gain, as a share of the best before, for another to follow."""
 
 FIRST_ACCURACY = 0.1
 """The relative error of the first approximate eigenvector; it falls like 1/t² with iteration t."""
@@ -67,7 +73,7 @@ def add_stagewise(fit: Boosting) -> Added:
 def add_correctively(fit: Boosting) -> Added:
     """Add the leading eigenvectors, and find the best coefficients of all directions together.
 
-    Where D allows, the directions so far are first replaced by those of a Newton step: near an
+    Where D allows, the directions so far are first replaced by those of Newton steps: near an
     optimum of full rank it would take some D²/2 eigenvectors of scatters to span what it needs.
     """
     problem, before, n_evaluations = fit.problem, fit.objective(), 0
@@ -76,12 +82,8 @@ def add_correctively(fit: Boosting) -> Added:
     new = vectors[:, excess > 0]
     if not fit.directions and not new.size:
         return Added(False, float(values[0]))
-    small = problem.n_features <= OPERATOR_ABOVE
-    if fit.directions and small and fit.newton.is_due(len(fit.history)):
-        ahead, n_evaluations = newton_metric(problem, fit.metric)
-        fit.newton.report(len(fit.history), ahead is not None)
-        if ahead is not None:
-            fit.restart(ahead)
+    if fit.directions and problem.n_features <= OPERATOR_ABOVE:
+        n_evaluations = _newton(fit)
     step = correct(
         problem,
         np.column_stack([*fit.directions, new]),
@@ -97,6 +99,30 @@ def add_correctively(fit: Boosting) -> Added:
     fit.margins, fit.duals, fit.columns = step.margins, step.duals, step.columns
     n_evaluations += step.n_evaluations
     return Added(True, float(values[0]), float(step.coefs[-1]), n_evaluations, step.bounded)
+
+
+def _newton(fit: Boosting) -> int:
+    """Newton steps that lower the objective, where such are due; the number of evaluations.
+
+    One step to any face of the cone; then steps that turn the face, as long as they are worth it.
+    """
+    now, n_evaluations, objective = len(fit.history), 0, fit.objective()
+    for step_from, attempts, n_steps in zip(
+        (newton_metric, turned_metric), fit.newton, (1, MAX_TURNS), strict=True
+    ):
+        largest = 0.0
+        for _ in range(n_steps if attempts.is_due(now) else 0):
+            ahead, n = step_from(fit.problem, fit.metric)
+            n_evaluations += n
+            attempts.report(now, ahead is not None)
+            if ahead is None:
+                break
+            fit.restart(ahead)
+            gained, objective = objective - fit.objective(), fit.objective()
+            if gained < WORTH * largest:
+                break
+            largest = max(largest, gained)
+    return n_evaluations
 
 
 def add_by_program(fit: Boosting) -> Added:

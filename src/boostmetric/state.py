@@ -107,9 +107,10 @@ class Boosting:
     coefs: list[float] = field(default_factory=list)
     history: list[Iteration] = field(default_factory=list)
     columns: NDArray | None = None
-    newton: Attempts = field(default_factory=Attempts)
+    newton: tuple[Attempts, Attempts] = field(default_factory=lambda: (Attempts(), Attempts()))
     program: SoftMargin | None = None
     status: Status = Status.MAX_ITER
+    _gap: tuple[NDArray, float] | None = None
 
     @property
     def alpha(self) -> float:
@@ -145,7 +146,12 @@ class Boosting:
         return max(objective, abs(self.alpha_max)) if hinge else objective
 
     def duality_gap(self) -> float:
-        """The objective less a lower bound for every metric (`certificate`); NaN if D is large."""
+        """The objective less a lower bound for every metric (`certificate`); NaN if D is large.
+
+        It is computed once for the same margins.
+        """
+        if self._gap is not None and self._gap[0] is self.margins:
+            return self._gap[1]
         if isinstance(self.problem.loss, Hinge):
             bound = soft_margin_bound(self.problem, self.duals)
             if self.program is not None:
@@ -154,4 +160,6 @@ class Boosting:
             return math.nan
         else:
             bound = lower_bound(self.problem, self.metric.matrix)
-        return max(0.0, self.objective() - bound)
+        gap = max(0.0, self.objective() - bound)
+        self._gap = self.margins, gap
+        return gap
