@@ -10,7 +10,7 @@ from scipy.linalg import block_diag
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, aslinearoperator
 
 from boostmetric import eigen
-from boostmetric.eigen import leading_eigenpair
+from boostmetric.eigen import EIGEN_SOLVERS, leading_eigenpair, leading_eigenpairs
 
 DTYPES = [np.float32, np.float64]
 
@@ -139,3 +139,101 @@ def test_the_same_matrix_gives_the_same_bits(form: Any, dtype: type[np.floating]
     (one, v), (two, w) = (leading_eigenpair(form(A.copy()), A[0]) for _ in range(2))
     assert one == two
     assert np.array_equal(v, w)
+
+
+APPROXIMATE = [method for method in EIGEN_SOLVERS if method != "exact"]
+
+approximate = pytest.mark.parametrize("method", APPROXIMATE)
+both_forms = pytest.mark.parametrize(
+    "form", [np.asarray, aslinearoperator], ids=["matrix", "operator"]
+)
+
+
+@approximate
+@both_forms
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("k", [1, 4])
+@pytest.mark.parametrize("accuracy", [0.1, 1e-2, 1e-4])
+@pytest.mark.parametrize("D", [6, 40])
+def test_an_approximate_pair_is_as_accurate_as_was_asked_for(
+    D: int, accuracy: float, k: int, dtype: type[np.floating], form: Any, method: str
+) -> None:
+    A = draw(D, dtype)
+    values, vectors = leading_eigenpairs(form(A), k, None, method, accuracy)
+    assert values.shape == (k,)
+    assert vectors.shape == (D, k)
+    assert vectors.dtype == dtype
+    assert (np.diff(values) <= 0).all()
+    exact, V = A.astype(np.float64), vectors.astype(np.float64)
+    residual = np.linalg.norm(exact @ V[:, 0] - values[0] * V[:, 0])
+    assert residual <= 2 * accuracy * abs(values[0])
+    # Ritz values lie below the eigenvalues one by one.
+    eps = 100 * float(np.finfo(dtype).eps)
+    assert (values <= np.linalg.eigvalsh(exact)[::-1][:k] + eps * abs(values[0])).all()
+    np.testing.assert_allclose(V.T @ V, np.eye(k), atol=eps)
+    assert (V[np.abs(V).argmax(axis=0), np.arange(k)] > 0).all()
+
+
+@approximate
+@both_forms
+def test_a_tighter_accuracy_leads_to_the_exact_pair(form: Any, method: str) -> None:
+    A = draw(40)
+    values, vectors = np.linalg.eigh(A)
+    for accuracy in (1e-2, 1e-4, 1e-8):
+        value, vector = leading_eigenpairs(form(A), 1, None, method, accuracy)
+        # The error of a Rayleigh quotient is at most the square of the residual over the distance.
+        size, distance = accuracy * values[-1], values[-1] - values[-2]
+        assert values[-1] - value[0] <= 4 * size**2 / distance + 1e-10
+        assert 1 - abs(vector[:, 0] @ vectors[:, -1]) <= 4 * (size / distance) ** 2 + 1e-10
+
+
+@approximate
+@both_forms
+@pytest.mark.parametrize("k", [1, 4])
+@pytest.mark.parametrize(
+    "eigenvalues",
+    [
+        [-10, -1, 0, 0.5, 3, 1],
+        [-10, *np.linspace(-2, 0.5, 27), 3, 1],
+        [-10] * 12 + [0] * 16 + [3, 1],
+    ],
+    ids=["few", "one", "twelve"],
+)
+def test_a_dominant_negative_eigenvalue_is_not_the_leading_one(
+    eigenvalues: list[float], k: int, form: Any, method: str
+) -> None:
+    Q = np.linalg.qr(np.random.default_rng(0).normal(size=(len(eigenvalues),) * 2))[0]
+    A = Q * np.array(eigenvalues, dtype=float) @ Q.T
+    A = (A + A.T) / 2
+    values, vectors = leading_eigenpairs(form(A), k, None, method, 1e-4)
+    assert values[0] == pytest.approx(3, rel=1e-6)
+    assert abs(vectors[:, 0] @ Q[:, -2]) == pytest.approx(1, rel=1e-5)
+
+
+@approximate
+@both_forms
+@pytest.mark.parametrize("k", [4, 5, 9])
+def test_as_many_pairs_as_there_are_or_more_are_exact(k: int, form: Any, method: str) -> None:
+    A = draw(4)
+    values, vectors = leading_eigenpairs(form(A), k, None, method, 0.1)
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(A)[::-1], rtol=1e-12)
+    np.testing.assert_allclose(vectors * values @ vectors.T, A, atol=1e-12)
+
+
+@approximate
+def test_where_an_approximate_method_fails_the_exact_one_does_the_work(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eigen, "eigsh", failing(ArpackError(-9999)))
+    monkeypatch.setattr(eigen, "MAX_ROUNDS", 1)
+    A = draw(40)
+    values, vectors = leading_eigenpairs(A, 1, None, method, 1e-6)
+    assert_leading(float(values[0]), vectors[:, 0], A, 1e-10)
+
+
+@approximate
+def test_a_guess_does_not_hide_the_leading_eigenvector(method: str) -> None:
+    A = draw(40)
+    start = np.linalg.eigh(A)[1][:, 0]
+    values, vectors = leading_eigenpairs(A, 1, start, method, 1e-8)
+    assert_leading(float(values[0]), vectors[:, 0], A, 1e-8)

@@ -14,16 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 from boostmetric.comparisons import Comparisons
 from boostmetric.eigen import EIGEN_SOLVERS, leading_eigenpair
 from boostmetric.laplacian import ComparisonOperator
-from boostmetric.losses import LOSSES, Hinge, Loss, NotANumberError
+from boostmetric.losses import Hinge, Loss, NotANumberError, as_loss
 from boostmetric.metric import Metric
 from boostmetric.operators import Operator, as_operator, check_operator
 from boostmetric.problem import Problem
 from boostmetric.regularizers import REGULARIZERS, UnitTrace
-from boostmetric.solvers import Added, check_combination, solver_for
+from boostmetric.solvers import Added, check_combination, default_solver, solver_for
 from boostmetric.state import Boosting, Iteration, Status
 
 LOOKS = {4 * 2**k for k in range(30)}
-"""The iterations after which the duality gap is looked at."""
+"""The iterations after which the duality gap is looked at, and earlier after a warm start."""
 
 DEFAULT_ALPHA = 1e-7
 """The relative alpha, unless another is given."""
@@ -54,9 +54,9 @@ def boost(X: NDArray, comparisons: Comparisons, loss: str | Loss, **options: Any
     >>> fit.status.name, fit.metric.n_directions
     ('MAX_ITER', 10)
     """
-    loss = LOSSES[loss] if isinstance(loss, str) else loss
+    loss = as_loss(loss)
     counted = comparisons.counted()
-    options = {"solver": loss.solvers[0], **options}
+    options = {"solver": default_solver(loss), **options}
     return _learn(ComparisonOperator(X, counted), loss, counted.gaps, counted.weights, **options)
 
 
@@ -111,9 +111,8 @@ def learn_psd(
     """
     operator = as_operator(operator)
     check_operator(operator)
-    loss = LOSSES[loss] if isinstance(loss, str) else loss
     b, c = (None if given is None else np.asarray(given, float) for given in (gaps, weights))
-    return _learn(operator, loss, b, c, **options)
+    return _learn(operator, as_loss(loss), b, c, **options)
 
 
 def _learn(
@@ -146,14 +145,17 @@ def _learn(
         problem = Problem(operator, loss, UnitTrace(-math.inf), gaps, weights)
     else:
         alpha = DEFAULT_ALPHA if alpha is None else alpha
+        if not 0 <= alpha < math.inf:
+            raise ValueError(f"alpha={alpha!r} will not do: a number, 0 or more, is needed.")
         problem = Problem(operator, loss, REGULARIZERS[regularizer](alpha), gaps, weights)
     fit = _begin(problem, alpha_relative, eigen_solver, start)
     add = solver_for(loss, solver)
+    looks = LOOKS if start is None else LOOKS | {1, 2}
     if tol is None:
         tol = 1e-3 if solver == "totally_corrective" else 0.0
     began = time.perf_counter()
     while len(fit.history) < max_iter:
-        look = tol > 0 and (isinstance(loss, Hinge) or len(fit.history) + 1 in LOOKS)
+        look = tol > 0 and (isinstance(loss, Hinge) or len(fit.history) + 1 in looks)
         done = _iterate(fit, add, look, began)
         if not done.helped:
             optimal = tol > 0 and fit.duality_gap() <= tol * fit.scale()

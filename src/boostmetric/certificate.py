@@ -30,8 +30,8 @@ from boostmetric.problem import Problem
 STEPS = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0)
 """Multiples of the repairing N that are tried, the shortest feasible one counts."""
 
-SHIFT = 0.1
-"""The share of I in the repair, relative to the largest violation."""
+REPAIRS = ((1, 0.1), (5, 1.0))
+"""How repairs are tried: the effort, and the share of I relative to the largest violation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,13 +113,13 @@ def _repaired(problem: Problem, point: _Point) -> float:
         return bound
     values, vectors = eigh(point.scatter)
     excess = np.maximum(values - problem.regularizer.threshold, 0)
-    target = (vectors * (excess + SHIFT * excess[-1])) @ vectors.T
-    step, _ = newton_step(problem, point.margins, point.duals, target)
-    for length in STEPS:
-        moved = _point(problem, point.matrix + length * step)
-        bound = _bound(problem, moved)
-        if bound > -math.inf:
-            return bound
+    for effort, shift in REPAIRS:
+        target = (vectors * (excess + shift * excess[-1])) @ vectors.T
+        step, _ = newton_step(problem, point.margins, point.duals, target, effort)
+        for length in STEPS:
+            bound = _bound(problem, _point(problem, point.matrix + length * step))
+            if bound > -math.inf:
+                return bound
     return -math.inf
 
 

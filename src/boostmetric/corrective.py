@@ -70,14 +70,20 @@ def correct(
     evaluate = _by_matrix(problem, directions) if columns is None else _by_column(problem, columns)
     cost = problem.regularizer.of_coefs(directions)
     scale = _scale(problem.operator, directions, columns)
-    n_evaluations = 0
+    n_evaluations, ascent = 0, np.zeros(len(coefs))
 
     def objective(z: NDArray) -> tuple[float, NDArray]:
-        nonlocal n_evaluations
+        nonlocal n_evaluations, ascent
         n_evaluations += 1
         margins, slopes = evaluate(z * scale)
         price, prices = cost(z * scale)
-        return problem.value(margins) + price, scale * (prices - slopes(problem.duals(margins)))
+        ascent = prices - slopes(problem.duals(margins))
+        return problem.value(margins) + price, scale * ascent
+
+    def stop(z: NDArray) -> None:
+        # L-BFGS-B's own rule would take a small coefficient for a small slope.
+        if np.where(z > 0, np.abs(ascent), -ascent).max() <= accuracy:
+            raise StopIteration
 
     found = minimize(
         objective,
@@ -85,12 +91,8 @@ def correct(
         jac=True,
         method="L-BFGS-B",
         bounds=[(0, None)] * len(coefs),
-        options={
-            "maxcor": 20,
-            "maxfun": MAX_EVALUATIONS,
-            "ftol": 1e-15,
-            "gtol": accuracy * float(scale.min()),
-        },
+        callback=stop,
+        options={"maxcor": 20, "maxfun": MAX_EVALUATIONS, "ftol": 1e-15, "gtol": 0.0},
     )
     coefs = found.x * scale
     kept = coefs > 0

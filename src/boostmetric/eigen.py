@@ -35,7 +35,7 @@ def leading_eigenpairs(
 
     The approximate methods end as soon as ‖A·v − λ·v‖ ≤ accuracy·|λ| for the first pair: "lanczos"
     is ARPACK, "power" the power method on k vectors, A shifted so that its largest eigenvalue is
-    also the largest in size, "randomized" that on a larger random block, not shifted. Their λ are
+    also the largest in size, "randomized" the same on a larger random block. Their λ are
     Rayleigh quotients, which never exceed the true eigenvalues. Where they fail, the exact method
     does the work.
 
@@ -58,7 +58,7 @@ def leading_eigenpairs(
     if method in ("power", "randomized") and k < size:
         assert accuracy is not None
         extra = OVERSAMPLING if method == "randomized" else 0
-        found = _block_iteration(A, k, _block(size, k + extra, start), accuracy, shift=not extra)
+        found = _block_iteration(A, k, _block(size, k + extra, start), accuracy)
     elif k < size and (method == "lanczos" or not isinstance(A, np.ndarray)):
         found = _lanczos(A, k, _block(size, 1, start)[:, 0], accuracy)
     if found is not None:
@@ -100,7 +100,7 @@ def _lanczos(
 
 
 def _block_iteration(
-    A: NDArray | LinearOperator, k: int, block: NDArray, accuracy: float, shift: bool
+    A: NDArray | LinearOperator, k: int, block: NDArray, accuracy: float
 ) -> tuple[NDArray, NDArray] | None:
     """Multiply a block by A and look at A within it, until the first pair is accurate enough."""
     size = 0.0
@@ -113,9 +113,9 @@ def _block_iteration(
         residual = float(np.linalg.norm(images[:, 0] - values[0] * vectors[:, 0]))
         if residual <= accuracy * abs(float(values[0])):
             return values[:k], vectors[:, :k]
-        # No eigenvalue below −size: neither |Ritz value| nor the growth of a vector exceeds it.
+        # Shifted by the norm, as far as it is seen, the largest eigenvalue is largest in size too.
         size = max(size, float(np.linalg.norm(images, axis=0).max()))
-        block = images + size * vectors if shift else images
+        block = images + size * vectors
     return None
 
 

@@ -24,7 +24,7 @@ from boostmetric.metric import Metric
 from boostmetric.monitor import CallbackSupportMixin, Monitor, with_callbacks
 from boostmetric.parameters import check_parameters, options_of
 from boostmetric.passes import Pass, boost_passes
-from boostmetric.state import Boosting, Iteration
+from boostmetric.state import Boosting, Iteration, Status
 from boostmetric.training import Training
 
 
@@ -236,6 +236,7 @@ class BoostMetric(
         self.n_iter_ = len(self.history_["pass"])
         monitor.end()
         if failure is not None:
+            self.status_ = Status.FAILED
             raise failure
         return self
 
@@ -250,7 +251,7 @@ class BoostMetric(
         -------
         array of shape (n, n_components)
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "components_")
         X = self._validate_points(X, reset=False)
         transformed: NDArray = X @ self.components_.T
         return transformed
@@ -266,7 +267,7 @@ class BoostMetric(
         y : array of shape (n,), labels to make comparisons from as `fit` does in its first pass
         comparisons : Comparisons of the rows of X, instead of or beside labels
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "components_")
         X = self._validate_points(X, reset=False)
         labels, _ = self._check_targets(X, y, comparisons, None)
         training = Training(labels, comparisons=comparisons, n_neighbors=self._neighbors())
@@ -274,7 +275,7 @@ class BoostMetric(
 
     def get_mahalanobis_matrix(self) -> NDArray:
         """M, a new array of shape (D, D)."""
-        check_is_fitted(self)
+        check_is_fitted(self, "components_")
         return self.metric_.matrix
 
     def get_metric(self) -> Callable[..., float]:
@@ -290,7 +291,7 @@ class BoostMetric(
         >>> distance(X[0], X[2]) > distance(X[0], X[1])
         True
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "components_")
         return self.metric_.distance
 
     def pair_distance(self, pairs: ArrayLike, X: ArrayLike | None = None) -> NDArray:
@@ -301,7 +302,7 @@ class BoostMetric(
         pairs : array of shape (m, 2) of row numbers of X, or of shape (m, 2, D), the points
         X : array of shape (n, D); only with row numbers
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "components_")
         if X is None:
             points = check_array(pairs, allow_nd=True, dtype=[np.float64, np.float32])
             if points.ndim != 3 or points.shape[1] != 2:

@@ -266,3 +266,17 @@ LOSSES: dict[str, Loss] = {
     "hinge": Hinge(),
 }
 """The losses that an estimator knows by name."""
+
+
+def as_loss(given: str | Loss) -> Loss:
+    """A loss by its name, or as it is.
+
+    >>> as_loss("hinge")
+    Hinge(nu=0.3)
+    """
+    if isinstance(given, Loss):
+        return given
+    if not isinstance(given, str) or given not in LOSSES:
+        names = ", ".join(map(repr, LOSSES))
+        raise ValueError(f"loss={given!r} will not do: one of {names}, or a Loss, is needed.")
+    return LOSSES[given]

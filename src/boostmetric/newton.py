@@ -72,9 +72,11 @@ def _whitened(problem: Problem, matrix: NDArray) -> tuple[Face, NDArray]:
 
 
 def newton_step(
-    problem: Problem, margins: NDArray, duals: NDArray, target: NDArray
+    problem: Problem, margins: NDArray, duals: NDArray, target: NDArray, effort: int = 1
 ) -> tuple[NDArray, int]:
     """N with H[N] ≈ target, and the number of evaluations of duals.
+
+    With more `effort` the solution is more accurate by that factor, and may take so much longer.
 
     H is the Hessian of the objective at the margins. The preconditioner is R ↦ K⁻¹·R·K⁻¹, K the
     spread of the operator in the weights of the duals: for pairs whose differences are normally
@@ -83,7 +85,7 @@ def newton_step(
     values, vectors = _axes(problem, duals)
     inverse = (vectors / values) @ vectors.T
     hessian = _hessian(problem, margins, duals)
-    return conjugate_gradients(hessian, lambda R: inverse @ R @ inverse, target)
+    return conjugate_gradients(hessian, lambda R: inverse @ R @ inverse, target, effort)
 
 
 def _hessian(problem: Problem, margins: NDArray, duals: NDArray) -> Map:
@@ -103,14 +105,17 @@ def _hessian(problem: Problem, margins: NDArray, duals: NDArray) -> Map:
     return product
 
 
-def conjugate_gradients(hessian: Map, precondition: Map, target: NDArray) -> tuple[NDArray, int]:
+@np.errstate(over="ignore", invalid="ignore")  # where H vanishes, the solution may be anything
+def conjugate_gradients(
+    hessian: Map, precondition: Map, target: NDArray, effort: int = 1
+) -> tuple[NDArray, int]:
     """N with hessian(N) ≈ target, or zeros if it is not finite, and the number of products."""
     solution = np.zeros_like(target)
     residual = target
     search = preconditioned = precondition(residual)
     size = initial = float(np.sum(residual * preconditioned))
     n_products = 0
-    while n_products < MAX_PRODUCTS and size > ACCURACY**2 * initial:
+    while n_products < effort * MAX_PRODUCTS and size > (ACCURACY / effort) ** 2 * initial:
         image = hessian(search)
         n_products += 1
         curvature = float(np.sum(search * image))
@@ -229,7 +234,11 @@ def _lower(problem: Problem, metric: Metric, after: Callable[[float], NDArray]) 
     """The metric after the longest part of a step that lowers the objective."""
     before = problem.objective(problem.margins(metric), metric)
     for part in PARTS:
-        values, vectors = eigh(after(part))
+        with np.errstate(over="ignore", invalid="ignore"):
+            end = after(part)
+        if not np.isfinite(end).all():
+            continue
+        values, vectors = eigh(end)
         kept = values > np.finfo(np.float64).eps * values[-1]
         ahead = Metric(vectors[:, kept], values[kept]).astype(problem.operator.dtype)
         if problem.objective(problem.margins(ahead), ahead) < before:

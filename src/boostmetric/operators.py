@@ -313,11 +313,14 @@ def _check_symmetric(A: Any, r: int, shape: tuple[int, ...]) -> None:
             f"matrix {r} is of shape {A.shape}, and matrix 0 of shape {shape}: all must be square "
             "and of one size."
         )
-    if not np.issubdtype(A.dtype, np.number):
-        raise ValueError(f"matrix {r} holds {A.dtype}: numbers are needed.")
-    largest, difference = (float(abs(part).max()) for part in (A, A - A.T))
+    if A.dtype.kind not in "buif":
+        raise ValueError(f"matrix {r} holds {A.dtype}: real numbers are needed.")
+    if 0 in shape:
+        raise ValueError(f"matrix {r} is of shape {shape}: it is empty.")
+    largest = float(abs(A).max())
     if not np.isfinite(largest):
         raise ValueError(f"matrix {r} has an entry that is not finite.")
+    difference = float(abs(A - A.T).max())
     if difference > 1e-6 * largest:
         raise ValueError(
             f"matrix {r} is not symmetric: it differs from its transpose by {difference:g}. Use "

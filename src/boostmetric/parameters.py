@@ -10,9 +10,9 @@ from typing import Any
 from boostmetric.boosting import DEFAULT_ALPHA
 from boostmetric.eigen import EIGEN_SOLVERS
 from boostmetric.initial import INITS
-from boostmetric.losses import LOSSES, Hinge, Loss
+from boostmetric.losses import LOSSES, Hinge, Loss, as_loss
 from boostmetric.regularizers import REGULARIZERS
-from boostmetric.solvers import SOLVERS, check_combination
+from boostmetric.solvers import SOLVERS, check_combination, default_solver
 
 
 def _is_count(value: Any) -> bool:
@@ -80,8 +80,8 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
     for name, (will_do, needed) in RULES.items():
         if not will_do(parameters[name]):
             raise ValueError(f"{name}={parameters[name]!r} will not do: {needed} is needed.")
-    loss = loss_of(parameters)
-    check_combination(loss, parameters["solver"] or loss.solvers[0], parameters["regularizer"])
+    loss = as_loss(parameters["loss"])
+    check_combination(loss, parameters["solver"] or default_solver(loss), parameters["regularizer"])
     alpha = parameters["alpha"]
     if isinstance(loss, Hinge):
         if alpha != DEFAULT_ALPHA:
@@ -96,19 +96,13 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         )
 
 
-def loss_of(parameters: Mapping[str, Any]) -> Loss:
-    """The loss, by its name or as it is."""
-    loss: str | Loss = parameters["loss"]
-    return LOSSES[loss] if isinstance(loss, str) else loss
-
-
 def options_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """What `boost` is to be called with."""
-    loss = loss_of(parameters)
+    loss = as_loss(parameters["loss"])
     options = ["regularizer", "alpha_relative", "max_iter", "tol", "eigen_solver"]
     return {
         "loss": loss,
-        "solver": parameters["solver"] or loss.solvers[0],
+        "solver": parameters["solver"] or default_solver(loss),
         "alpha": None if isinstance(loss, Hinge) else parameters["alpha"],
         **{name: parameters[name] for name in options},
     }

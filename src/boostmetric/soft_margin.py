@@ -69,6 +69,8 @@ class SoftMargin:
         self._highs.silent()
         self._highs.setOptionValue("threads", 1)
         self._highs.setOptionValue("simplex_scale_strategy", 0)  # `unit` does that, and better
+        for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
+            self._highs.setOptionValue(name, 1e-9)
         # Column 0 is π; it has no sign.
         costs = np.zeros(m) if gaps is None else -gaps.astype(np.float64) / unit
         lower, upper = np.zeros(m + 1), np.concatenate([[self._infinity], prices])

@@ -189,6 +189,11 @@ def solver_for(loss: Loss, solver: str) -> Callable[[Boosting], Added]:
     return add_by_program if isinstance(loss, Hinge) else SOLVERS[solver]
 
 
+def default_solver(loss: Loss) -> str:
+    """The first that a loss works with."""
+    return loss.solvers[0] if loss.solvers else next(iter(SOLVERS))
+
+
 def check_combination(loss: Loss, solver: str, regularizer: str) -> None:
     """Raise a ValueError if a loss cannot be combined with a solver or a regulariser."""
     for what, given, known, works in (

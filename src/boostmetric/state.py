@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from boostmetric.certificate import lower_bound, soft_margin_bound
-from boostmetric.losses import Hinge
+from boostmetric.losses import Hinge, NotANumberError
 from boostmetric.metric import Metric
 from boostmetric.operators import OPERATOR_ABOVE
 from boostmetric.problem import Problem
@@ -152,14 +153,23 @@ class Boosting:
         """
         if self._gap is not None and self._gap[0] is self.margins:
             return self._gap[1]
-        if isinstance(self.problem.loss, Hinge):
-            bound = soft_margin_bound(self.problem, self.duals)
-            if self.program is not None:
-                bound = max(bound, self.program.bound)
-        elif self.problem.n_features > OPERATOR_ABOVE:
-            return math.nan
-        else:
-            bound = lower_bound(self.problem, self.metric.matrix)
-        gap = max(0.0, self.objective() - bound)
+        try:
+            gap = self.objective() - self._bound()
+            gap = 0.0 if gap < 0 else gap  # NaN stays
+        except NotANumberError:
+            gap = math.inf
         self._gap = self.margins, gap
         return gap
+
+    def _bound(self) -> float:
+        """A lower bound on the objective of every metric."""
+        if isinstance(self.problem.loss, Hinge):
+            bound = soft_margin_bound(self.problem, self.duals)
+            return bound if self.program is None else max(bound, self.program.bound)
+        if self.problem.n_features > OPERATOR_ABOVE:
+            return math.nan
+        return lower_bound(self.problem, self.metric.matrix)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the linear program, which cannot be pickled and is built anew when needed."""
+        return {**self.__dict__, "program": None}
