@@ -6,12 +6,15 @@ and G' = Σ u'_r·A_r its scatter. F is convex, so F(ρ(M)) ≥ F(ρ') − ⟨G'
     F(ρ(M)) + R(M)  ≥  F(ρ') + ⟨G', M'⟩ + min over P ⪰ 0 of R(P) − ⟨G', P⟩.
 
 The right-hand side is the dual objective at u' (EQ:D1, EQ:4C), written without the conjugate of F,
-so it serves every convex loss. The minimum is 0 for the trace if G' ⪯ alpha·I, and −∞ if not; it is
-−‖G'₊‖²/(2·alpha) for the Frobenius norm. The bound is the better the nearer M' is to the optimum,
-so M' = M + N, where N solves the Newton equation H[N] = C, H the Hessian of the objective: then
-G' − ∇R' ≈ G − ∇R − C. With C = G − ∇R (on the face where the optimum lies) this is a step to the
-optimum. For the trace it may lead a little too far; then C = (G' − alpha·I)₊ + a bit of I
-restores G' ⪯ alpha·I. (Scaling the duals down does so too, but ruins the bound if alpha is small.)
+so it serves every convex loss. For the Frobenius norm the minimum is −‖G'₊‖²/(2·alpha). For the
+trace it is 0 if G' ⪯ alpha·I, and −∞ if not, unless F is bounded below: then no P matters whose
+R(P) exceeds objective − lower, and the minimum is that times 1 − λ_max(G')/alpha.
+
+The bound is the better the nearer M' is to the optimum, so M' = M + N, where N solves the Newton
+equation H[N] = C, H the Hessian of the objective: then G' − ∇R' ≈ G − ∇R − C. With C = G − ∇R (on
+the face where the optimum lies) this is a step to the optimum. For the trace it may lead a little
+too far; then C = (G' − alpha·I)₊ + a bit of I restores G' ⪯ alpha·I. (Scaling the duals down does
+so too, but ruins the bound if alpha is small.)
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh, null_space
+from scipy.linalg import eigh, eigvalsh, null_space
 
 from boostmetric.eigen import leading_eigenpair
 from boostmetric.newton import Face, newton_step, own_face, step_face
@@ -29,6 +32,12 @@ from boostmetric.problem import Problem
 
 STEPS = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0)
 """Multiples of the repairing N that are tried, the shortest feasible one counts."""
+
+TIGHT = 1e-9
+"""A gap that is this share of the objective is small enough to look no further."""
+
+ROUNDING = 16
+"""Errors of this many units in the last place are allowed for in a bound."""
 
 REPAIRS = ((1, 0.1), (5, 1.0))
 """How repairs are tried: the effort, and the share of I relative to the largest violation."""
@@ -70,12 +79,21 @@ def lower_bound(problem: Problem, matrix: NDArray) -> float:
     # A step may lead too far on degenerate data; a point that is not finite gives no bound.
     with np.errstate(over="ignore", invalid="ignore"):
         here = _point(problem, matrix.astype(np.float64))
-        bounds = [_repaired(problem, here)]
-        for face in (own_face(problem, here.matrix)[0], step_face(problem, here.matrix)[0]):
-            target = _target(problem, here, face)
+        if here is None:
+            return -math.inf
+        objective = problem.value(here.margins) + problem.regularizer.value_of(here.matrix)
+        budget = objective - problem.loss.lower
+        bound = _bound(problem, here, budget)
+        for face_of in (own_face, step_face):
+            if objective - bound <= TIGHT * abs(objective):
+                break
+            target = _target(problem, here, face_of(problem, here.matrix)[0])
             step, _ = newton_step(problem, here.margins, here.duals, target)
-            bounds.append(_repaired(problem, _point(problem, here.matrix + step)))
-        return max(bounds)
+            there = _point(problem, here.matrix + step)
+            bound = max(bound, _repaired(problem, there, budget))
+        else:
+            bound = max(bound, _repaired(problem, here, budget))
+        return bound
 
 
 def _target(problem: Problem, point: _Point, face: Face) -> NDArray:
@@ -92,35 +110,48 @@ def _target(problem: Problem, point: _Point, face: Face) -> NDArray:
     return face.unwhiten @ excess @ face.unwhiten.T
 
 
-def _point(problem: Problem, matrix: NDArray) -> _Point:
+def _point(problem: Problem, matrix: NDArray) -> _Point | None:
+    """None where the matrix, or what follows from it, is not finite."""
+    if not np.isfinite(matrix).all():
+        return None
     margins = problem.margins_of(matrix)
     duals = problem.duals(margins)
-    return _Point(matrix, margins, duals, problem.operator.scatter_matrix(duals).astype(np.float64))
+    scatter = problem.operator.scatter_matrix(duals).astype(np.float64)
+    return _Point(matrix, margins, duals, scatter) if np.isfinite(scatter).all() else None
 
 
-def _bound(problem: Problem, point: _Point) -> float:
+def _bound(problem: Problem, point: _Point | None, budget: float) -> float:
     """The bound of a point, −∞ if there is none."""
-    if not np.isfinite(point.scatter).all():
+    if point is None:
         return -math.inf
-    tangent = problem.value(point.margins) + float(np.sum(point.scatter * point.matrix))
-    return tangent + problem.regularizer.smallest(point.scatter)
+    value = problem.value(point.margins)
+    tangent = value + float(np.sum(point.scatter * point.matrix))
+    # The terms of the sum may be large and cancel, so what rounding can do to it is taken off.
+    values, vectors = eigh(point.matrix)
+    spread = problem.operator.spread(np.abs(point.duals)).astype(np.float64)
+    terms = np.einsum("dj,j,dj->", vectors, np.abs(values), spread @ vectors)
+    rounding = ROUNDING * np.finfo(problem.operator.dtype).eps * (abs(value) + float(terms))
+    return float(tangent - rounding + problem.regularizer.smallest(point.scatter, budget))
 
 
-def _repaired(problem: Problem, point: _Point) -> float:
-    """The bound of a point, or of one close by where it has none."""
-    bound = _bound(problem, point)
-    if bound > -math.inf or not np.isfinite(point.scatter).all():
+def _repaired(problem: Problem, point: _Point | None, budget: float) -> float:
+    """The bound of a point, or a better one of a point close by whose scatter fits."""
+    bound = _bound(problem, point, budget)
+    threshold = problem.regularizer.threshold
+    if point is None or threshold == 0:
         return bound
     values, vectors = eigh(point.scatter)
-    excess = np.maximum(values - problem.regularizer.threshold, 0)
+    excess = np.maximum(values - threshold, 0)
+    if excess[-1] == 0:
+        return bound
     for effort, shift in REPAIRS:
         target = (vectors * (excess + shift * excess[-1])) @ vectors.T
         step, _ = newton_step(problem, point.margins, point.duals, target, effort)
         for length in STEPS:
-            bound = _bound(problem, _point(problem, point.matrix + length * step))
-            if bound > -math.inf:
-                return bound
-    return -math.inf
+            moved = _point(problem, point.matrix + length * step)
+            if moved is not None and eigvalsh(moved.scatter)[-1] <= threshold:
+                return max(bound, _bound(problem, moved, budget))
+    return bound
 
 
 def soft_margin_bound(problem: Problem, duals: NDArray, lambda_max: float | None = None) -> float:

@@ -23,6 +23,7 @@ True
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
@@ -36,9 +37,11 @@ class Loss(ABC):
     The interface to implement for a loss of one's own; see the example above. For comparisons F
     does not increase, so the duals are not negative; `learn_psd` takes any convex function.
 
-    `solvers` and `regularizers` name what the loss can be combined with.
+    `solvers` and `regularizers` name what the loss can be combined with; `lower` is a number that F
+    is never below, which makes for a better certificate.
     """
 
+    lower: ClassVar[float] = -math.inf
     solvers: ClassVar[tuple[str, ...]] = ("stagewise", "totally_corrective")
     regularizers: ClassVar[tuple[str, ...]] = ("trace", "frobenius")
 
@@ -119,6 +122,8 @@ class Logistic(Loss):
     10000.0
     """
 
+    lower = 0.0
+
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
         """F(ρ), by the form that does not overflow."""
         terms = np.log1p(np.exp(-np.abs(margins)))
@@ -144,6 +149,8 @@ class SquaredHinge(Loss):
     >>> SquaredHinge().value(np.array([-1.0, 0.5, 2.0]))
     4.25
     """
+
+    lower = 0.0
 
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
         """F(ρ)."""
@@ -174,6 +181,8 @@ class SmoothedHinge(Loss):
     >>> SmoothedHinge(width=1.0).value(np.array([-1.0, 0.5, 2.0]))
     1.625
     """
+
+    lower = 0.0
 
     def __init__(self, width: float = 0.5) -> None:
         if not width > 0:

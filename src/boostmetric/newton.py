@@ -32,8 +32,10 @@ ACCURACY = 1e-2
 DIFFERENCE = 1e-3
 """The largest change of a margin in the difference of duals that stands for the Hessian."""
 
-RANK_ACCURACY = 1e-7
-"""Eigenvalues of a metric below this share of the largest, in round coordinates, are none."""
+RANKS = (1e-7, 1e-4, 1e-2)
+"""Eigenvalues of a metric below this share of the largest, in round coordinates, are none.
+
+Small ones that should be 0 stand in the way of a step, so where it fails fewer are kept."""
 
 MAX_FACES = 4
 """Faces tried for one step, at most."""
@@ -163,21 +165,23 @@ def step_face(problem: Problem, matrix: NDArray) -> tuple[Face, NDArray, int]:
     return face, root @ root.T, n_evaluations
 
 
-def own_face(problem: Problem, matrix: NDArray) -> tuple[Face, NDArray]:
-    """The face that a metric lies on, and its eigenvalues there, positive."""
+def own_face(problem: Problem, matrix: NDArray, accuracy: float = RANKS[0]) -> tuple[Face, NDArray]:
+    """The face that a metric lies on, and its eigenvalues there that count."""
     face, round_matrix = _whitened(problem, matrix)
     values, vectors = eigh(round_matrix)
-    kept = values > RANK_ACCURACY * values[-1]
+    kept = values > accuracy * values[-1]
     return replace(face, within=vectors[:, kept]), values[kept]
 
 
-def turning_step(problem: Problem, matrix: NDArray) -> tuple[Callable[[float], NDArray], int]:
+def turning_step(
+    problem: Problem, matrix: NDArray, accuracy: float = RANKS[0]
+) -> tuple[Callable[[float], NDArray], int]:
     """A Newton step from a metric that turns the face it lies on (see above).
 
     Returns the matrix that a part of the step leads to, as a function of that part, and the number
     of evaluations of duals.
     """
-    face, y = own_face(problem, matrix)
+    face, y = own_face(problem, matrix, accuracy)
     W, V = face.within, null_space(face.within.T)
     start = (W * y) @ W.T
     round_problem = problem.project(face.whiten)
@@ -226,8 +230,14 @@ def newton_metric(problem: Problem, metric: Metric) -> tuple[Metric | None, int]
 
 def turned_metric(problem: Problem, metric: Metric) -> tuple[Metric | None, int]:
     """As `newton_metric`, by a step to a face of the same dimension or less."""
-    after, n_evaluations = turning_step(problem, metric.matrix.astype(np.float64))
-    return _lower(problem, metric, after), n_evaluations
+    matrix, n_evaluations = metric.matrix.astype(np.float64), 0
+    for accuracy in RANKS:
+        after, n = turning_step(problem, matrix, accuracy)
+        n_evaluations += n
+        ahead = _lower(problem, metric, after)
+        if ahead is not None:
+            break
+    return ahead, n_evaluations
 
 
 def _lower(problem: Problem, metric: Metric, after: Callable[[float], NDArray]) -> Metric | None:

@@ -54,6 +54,10 @@ class Regularizer(ABC):
         """R(M)."""
 
     @abstractmethod
+    def value_of(self, matrix: NDArray) -> float:
+        """R of a matrix."""
+
+    @abstractmethod
     def gradient(self, matrix: NDArray) -> NDArray:
         """∇R(M), of shape (D, D)."""
 
@@ -70,8 +74,11 @@ class Regularizer(ABC):
         """R as a function of the coefficients of unit directions (D, J)."""
 
     @abstractmethod
-    def smallest(self, scatter: NDArray) -> float:
-        """The smallest value of R(M) − ⟨scatter, M⟩ over M ⪰ 0; −∞ if there is none."""
+    def smallest(self, scatter: NDArray, budget: float = math.inf) -> float:
+        """The smallest value of R(M) − ⟨scatter, M⟩ over M ⪰ 0, or less; −∞ if there is none.
+
+        Only such M need be looked at for which R(M) is no more than the budget.
+        """
 
     def project(self, basis: NDArray) -> Regularizer:
         """Y ↦ R(basis·Y·basisᵀ), for `gradient` and `hessian`."""
@@ -110,6 +117,10 @@ class Trace(Regularizer):
         """alpha·Σ_j w_j."""
         return self.alpha * float(metric.coefs.sum(dtype=np.float64))
 
+    def value_of(self, matrix: NDArray) -> float:
+        """alpha·Tr M."""
+        return self.alpha * float(np.trace(matrix))
+
     def gradient(self, matrix: NDArray) -> NDArray:
         """alpha·I."""
         return self.alpha * (np.eye(len(matrix)) if self._gram is None else self._gram)
@@ -127,9 +138,12 @@ class Trace(Regularizer):
         slopes = np.full(directions.shape[1], self.alpha)
         return lambda coefs: (float(slopes @ coefs), slopes)
 
-    def smallest(self, scatter: NDArray) -> float:
-        """0 if no eigenvalue of the scatter exceeds alpha."""
-        return 0.0 if eigvalsh(scatter)[-1] <= self.alpha else -math.inf
+    def smallest(self, scatter: NDArray, budget: float = math.inf) -> float:
+        """0 if no eigenvalue of the scatter exceeds alpha, else by how much, times Tr M."""
+        excess = float(eigvalsh(scatter)[-1]) - self.alpha
+        if excess <= 0:
+            return 0.0
+        return -excess * budget / self.alpha if self.alpha > 0 else -math.inf
 
 
 class Frobenius(Regularizer):
@@ -167,6 +181,10 @@ class Frobenius(Regularizer):
         """alpha/2·‖M‖²."""
         return self.of_coefs(metric.directions)(metric.coefs)[0]
 
+    def value_of(self, matrix: NDArray) -> float:
+        """alpha/2·‖M‖²."""
+        return self.alpha / 2 * float(np.sum(np.square(matrix)))
+
     def gradient(self, matrix: NDArray) -> NDArray:
         """alpha·M."""
         return self.hessian(matrix)
@@ -194,7 +212,7 @@ class Frobenius(Regularizer):
 
         return cost
 
-    def smallest(self, scatter: NDArray) -> float:
+    def smallest(self, scatter: NDArray, budget: float = math.inf) -> float:
         """−‖the positive part of the scatter‖²/(2·alpha), at M = that part over alpha."""
         square = float(np.sum(np.square(np.maximum(eigvalsh(scatter), 0))))
         if square == 0:

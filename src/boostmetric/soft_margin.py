@@ -16,7 +16,6 @@ them and the best duals so far, those with the highest lower bound, is worth mor
 
 from __future__ import annotations
 
-import math
 from importlib import import_module
 from typing import Any
 
@@ -64,7 +63,7 @@ class SoftMargin:
         check_solver()
         self._highs: Any = import_module("highspy").Highs()
         self._unit, m = unit, len(prices)
-        self.duals, self.best_duals, self.bound = duals, duals, -math.inf
+        self.duals, self.best_duals = duals, duals
         self._infinity = self._highs.inf
         self._highs.silent()
         self._highs.setOptionValue("threads", 1)
@@ -125,8 +124,3 @@ class SoftMargin:
     def compromise(self) -> NDArray:
         """Feasible duals half-way to the best ones."""
         return (self.duals + self.best_duals) / 2
-
-    def report(self, bound: float, duals: NDArray) -> None:
-        """A lower bound that feasible duals give."""
-        if bound > self.bound:
-            self.bound, self.best_duals = bound, duals

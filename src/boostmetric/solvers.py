@@ -27,7 +27,7 @@ HINGE_BLOCK = 2
 """Likewise those added to the linear program."""
 
 ROUNDING = 1e-8
-"""Relative error of the program's π, in units of `alpha_max`."""
+"""Error of the program's π in float64, in units of `alpha_max`."""
 
 SLACK = 0.1
 """How exact a correction is: the slopes that remain, relative to the violation that led to it."""
@@ -129,11 +129,14 @@ def add_by_program(fit: Boosting) -> Added:
     """Add the leading eigenvectors to the soft-margin linear program, and solve it."""
     operator = fit.problem.operator
     program = fit.program = fit.program or _program(fit)
+    rounding = max(ROUNDING, 32 * float(np.finfo(operator.dtype).eps))
+    least = fit.alpha + rounding * abs(fit.alpha_max)
     for duals in (program.compromise().astype(operator.dtype), fit.duals):
         values, vectors = _leading(fit, HINGE_BLOCK, duals)
-        program.report(soft_margin_bound(fit.problem, duals, float(values[0])), duals)
+        bound = soft_margin_bound(fit.problem, duals, float(values[0]))
+        if bound > fit.bound:
+            fit.bound, program.best_duals = bound, duals
         responses = [operator.responses(direction) for direction in vectors.T]
-        least = fit.alpha + ROUNDING * abs(fit.alpha_max)
         violated = [j for j, h in enumerate(responses) if float(h @ fit.duals) > least]
         if violated:
             break

@@ -95,8 +95,8 @@ class Boosting:
     """The state of a fit: the directions so far, and the margins and duals they lead to.
 
     After a fit it is its result. `alpha_max` is λ_max of the scatter at M = 0: for the trace, the
-    smallest alpha for which M = 0 is optimal. `columns`, `newton` and `program` are what the
-    totally corrective solver remembers.
+    smallest alpha for which M = 0 is optimal. No metric has an objective below `bound`, as far as
+    was looked. `columns`, `newton` and `program` are what the totally corrective solver remembers.
     """
 
     problem: Problem
@@ -111,7 +111,8 @@ class Boosting:
     newton: tuple[Attempts, Attempts] = field(default_factory=lambda: (Attempts(), Attempts()))
     program: SoftMargin | None = None
     status: Status = Status.MAX_ITER
-    _gap: tuple[NDArray, float] | None = None
+    bound: float = -math.inf
+    _looked_at: NDArray | None = None
 
     @property
     def alpha(self) -> float:
@@ -147,28 +148,25 @@ class Boosting:
         return max(objective, abs(self.alpha_max)) if hinge else objective
 
     def duality_gap(self) -> float:
-        """The objective less a lower bound for every metric (`certificate`); NaN if D is large.
+        """The objective less the best lower bound for every metric that was found so far.
 
-        It is computed once for the same margins.
+        NaN where D is so large that no bound is looked for. A look (`certificate`) is made once for
+        the same margins.
         """
-        if self._gap is not None and self._gap[0] is self.margins:
-            return self._gap[1]
-        try:
-            gap = self.objective() - self._bound()
-            gap = 0.0 if gap < 0 else gap  # NaN stays
-        except NotANumberError:
-            gap = math.inf
-        self._gap = self.margins, gap
-        return gap
-
-    def _bound(self) -> float:
-        """A lower bound on the objective of every metric."""
-        if isinstance(self.problem.loss, Hinge):
-            bound = soft_margin_bound(self.problem, self.duals)
-            return bound if self.program is None else max(bound, self.program.bound)
-        if self.problem.n_features > OPERATOR_ABOVE:
+        hinge = isinstance(self.problem.loss, Hinge)
+        if self.problem.n_features > OPERATOR_ABOVE and not hinge:
             return math.nan
-        return lower_bound(self.problem, self.metric.matrix)
+        try:
+            if self._looked_at is not self.margins:
+                found = (
+                    soft_margin_bound(self.problem, self.duals)
+                    if hinge
+                    else lower_bound(self.problem, self.metric.matrix)
+                )
+                self.bound, self._looked_at = max(self.bound, found), self.margins
+            return max(0.0, self.objective() - self.bound)
+        except NotANumberError:
+            return math.inf
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the linear program, which cannot be pickled and is built anew when needed."""
