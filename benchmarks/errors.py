@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ DATASETS: dict[str, dict[str, Any]] = {
     "usps": {"sizes": (7_700, 1_650, 1_650), "pca": 60, "splits": 5},
 }
 
-MADE = {
+MADE: dict[str, Callable[[], tuple[NDArray, NDArray]]] = {
     "balance": balance_scale,
     "wine": partial(load_wine, return_X_y=True),
     "iris": partial(load_iris, return_X_y=True),
