@@ -173,3 +173,16 @@ def test_no_gap_is_computed_for_many_features() -> None:
     X = np.random.default_rng(0).normal(size=(20, 601))
     fit = boost(X, Comparisons.from_triplets([[0, 1, 2]]), LOSSES["logistic"], max_iter=1)
     assert np.isnan(fit.duality_gap())
+
+
+@every_loss
+@pytest.mark.parametrize("regularizer", ["trace", "frobenius"])
+def test_a_start_that_costs_too_much_is_given_up(regularizer: str, loss: str) -> None:
+    data = random_problem(4)
+    start = fitted(data, loss, max_iter=5).metric
+    fit = fitted(data, loss, regularizer=regularizer, alpha=2.0, start=start, tol=1e-6)
+    cold = fitted(data, loss, regularizer=regularizer, alpha=2.0, tol=1e-6)
+    assert fit.objective() == pytest.approx(cold.objective(), rel=1e-5)
+    if regularizer == "trace":
+        assert fit.metric.n_directions == 0
+    assert fit.duality_gap() <= 1e-5 * abs(fit.objective())

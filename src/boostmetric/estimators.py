@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import fields
+from collections.abc import Callable
 from functools import partial
 from numbers import Integral
 from typing import Any, Self
@@ -19,12 +18,12 @@ from boostmetric._warn import warn
 from boostmetric.comparisons import Comparisons, check_labels
 from boostmetric.evaluation import satisfied_share
 from boostmetric.initial import starting_transformation
-from boostmetric.losses import Loss, NotANumberError
+from boostmetric.losses import Loss
 from boostmetric.metric import Metric
 from boostmetric.monitor import CallbackSupportMixin, Monitor, with_callbacks
 from boostmetric.parameters import check_parameters, options_of
-from boostmetric.passes import Pass, boost_passes
-from boostmetric.state import Boosting, Iteration, Status
+from boostmetric.passes import boost_passes, completed, history_of
+from boostmetric.state import Boosting, Status
 from boostmetric.training import Training
 
 
@@ -219,7 +218,7 @@ class BoostMetric(
         training = self._training(labels, weights, comparisons, start)
         fit_data = {"X": X, "y": y, "metadata": {"sample_weight": sample_weight}}
         monitor = Monitor(self, self._metric_attributes, n_passes, fit_data)
-        passes, failure = _completed(
+        passes, failure = completed(
             boost_passes(X, base, n_passes, training.compare, partial(training.run, monitor))
         )
         self._check_first_pass(passes[0].fit)
@@ -232,7 +231,7 @@ class BoostMetric(
         self.status_ = passes[-1].fit.status
         self.alpha_ = passes[-1].fit.alpha
         self.duality_gap_ = passes[-1].fit.duality_gap()
-        self.history_ = _history([done.fit for done in passes])
+        self.history_ = history_of(passes)
         self.n_iter_ = len(self.history_["pass"])
         monitor.end()
         if failure is not None:
@@ -443,24 +442,3 @@ class BoostMetric(
         if self.n_components is not None:
             metric = metric.truncate(self.n_components)
         return {"metric_": metric, "components_": metric.components}
-
-
-def _completed(passes: Iterator[Pass]) -> tuple[list[Pass], NotANumberError | None]:
-    """The passes, and the error that ended the last of them, if one did after an iteration."""
-    completed: list[Pass] = []
-    try:
-        completed.extend(passes)
-    except NotANumberError as error:
-        if not any(done.fit.directions for done in completed):
-            raise
-        return completed, error
-    return completed, None
-
-
-def _history(fits: list[Boosting]) -> dict[str, NDArray]:
-    """The iterations of several passes, as one array for each thing recorded."""
-    rows = [(number, it) for number, fit in enumerate(fits) for it in fit.history]
-    return {
-        "pass": np.array([number for number, _ in rows], dtype=np.intp),
-        **{f.name: np.array([getattr(it, f.name) for _, it in rows]) for f in fields(Iteration)},
-    }

@@ -118,6 +118,8 @@ def conjugate_gradients(
     size = initial = float(np.sum(residual * preconditioned))
     n_products = 0
     while n_products < effort * MAX_PRODUCTS and size > (ACCURACY / effort) ** 2 * initial:
+        if not np.isfinite(search).all():
+            break
         image = hessian(search)
         n_products += 1
         curvature = float(np.sum(search * image))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+import numpy as np
 from numpy.typing import NDArray
 
 from boostmetric.comparisons import Comparisons
 from boostmetric.losses import NotANumberError
 from boostmetric.metric import Metric
-from boostmetric.state import Boosting
+from boostmetric.state import Boosting, Iteration
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,3 +62,25 @@ def boost_passes(
         if not done.fit.directions:
             return
         base = done.metric.components
+
+
+def completed(passes: Iterator[Pass]) -> tuple[list[Pass], NotANumberError | None]:
+    """The passes, and the error that ended the last of them, if one did after an iteration."""
+    done: list[Pass] = []
+    try:
+        done.extend(passes)
+    except NotANumberError as error:
+        if not any(each.fit.directions for each in done):
+            raise
+        return done, error
+    return done, None
+
+
+def history_of(passes: list[Pass]) -> dict[str, NDArray]:
+    """The iterations of several passes, as one array for each thing recorded."""
+    rows = [(number, step) for number, done in enumerate(passes) for step in done.fit.history]
+    recorded = [field.name for field in fields(Iteration)]
+    return {
+        "pass": np.array([number for number, _ in rows], dtype=np.intp),
+        **{name: np.array([getattr(step, name) for _, step in rows]) for name in recorded},
+    }

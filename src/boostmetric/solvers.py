@@ -80,10 +80,10 @@ def add_correctively(fit: Boosting) -> Added:
     values, vectors = _leading(fit, BLOCK)
     excess = values - problem.regularizer.threshold
     new = vectors[:, excess > 0]
-    if not fit.directions and not new.size:
-        return Added(False, float(values[0]))
     if fit.directions and problem.n_features <= OPERATOR_ABOVE:
         n_evaluations = _newton(fit)
+    if not fit.directions and not new.size:  # M = 0, to which a step may have led
+        return Added(fit.objective() < before, float(values[0]), 0.0, n_evaluations)
     step = correct(
         problem,
         np.column_stack([*fit.directions, new]),
@@ -98,7 +98,8 @@ def add_correctively(fit: Boosting) -> Added:
     fit.directions, fit.coefs = list(step.directions.T), step.coefs.tolist()
     fit.margins, fit.duals, fit.columns = step.margins, step.duals, step.columns
     n_evaluations += step.n_evaluations
-    return Added(True, float(values[0]), float(step.coefs[-1]), n_evaluations, step.bounded)
+    coef = float(step.coefs[-1]) if step.coefs.size else 0.0
+    return Added(True, float(values[0]), coef, n_evaluations, step.bounded)
 
 
 def _newton(fit: Boosting) -> int:
@@ -112,6 +113,8 @@ def _newton(fit: Boosting) -> int:
     ):
         largest = 0.0
         for _ in range(n_steps if attempts.is_due(now) else 0):
+            if not fit.directions:
+                break
             ahead, n = step_from(fit.problem, fit.metric)
             n_evaluations += n
             attempts.report(now, ahead is not None)
@@ -133,7 +136,9 @@ def add_by_program(fit: Boosting) -> Added:
     least = fit.alpha + rounding * abs(fit.alpha_max)
     for duals in (program.compromise().astype(operator.dtype), fit.duals):
         values, vectors = _leading(fit, HINGE_BLOCK, duals)
-        bound = soft_margin_bound(fit.problem, duals, float(values[0]))
+        # A rough eigenvalue is too low, and would make the bound too high.
+        exact = float(values[0]) if fit.eigen_solver == "exact" else None
+        bound = soft_margin_bound(fit.problem, duals, exact)
         if bound > fit.bound:
             fit.bound, program.best_duals = bound, duals
         responses = [operator.responses(direction) for direction in vectors.T]
