@@ -10,6 +10,7 @@ import report
 from errors import splits
 
 from boostmetric import LOSSES, Comparisons, boost
+from boostmetric.solvers import SOLVERS
 
 TITLE = "Distance from the optimum on letter"
 
@@ -19,22 +20,25 @@ def measure() -> str:
     X, y, _, _ = splits("letter", n_splits=1)[0]
     comparisons = Comparisons.from_labels(X, y)
     lines = [
-        "Default settings; the relative gap is the certified distance from the optimum, as a share "
-        "of the objective. An evaluation is one of all duals; mining is not included.",
+        "Default settings, and once `tol=1e-6`; the relative gap is the certified distance from "
+        "the optimum, as a share of the objective. An evaluation is one of all duals; mining is "
+        "not included. Target: 1e-3 within 1,000 evaluations, and 1e-6 within reach.",
         "",
         "| loss | solver | ended | iterations | evaluations | seconds | objective | relative gap |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for loss in LOSSES:
-        for solver in ("stagewise", "totally_corrective"):
-            fit = boost(X, comparisons, LOSSES[loss], solver=solver)
-            evaluations = sum(step.n_evaluations for step in fit.history)
-            objective = fit.objective()
-            lines.append(
-                f"| {loss} | {solver} | {fit.status.name} | {len(fit.history)} | {evaluations} | "
-                f"{fit.history[-1].seconds:.2f} | {objective:.6g} | "
-                f"{fit.duality_gap() / np.abs(objective):.1e} |"
-            )
+    smooth = [name for name in LOSSES if "stagewise" in LOSSES[name].solvers]
+    runs: list[tuple[str, str, float | None]]
+    runs = [(loss, solver, None) for loss in smooth for solver in SOLVERS]
+    for loss, solver, tol in [*runs, ("logistic", "totally_corrective", 1e-6)]:
+        fit = boost(X, comparisons, loss, solver=solver, tol=tol)
+        evaluations = sum(step.n_evaluations for step in fit.history)
+        objective = fit.objective()
+        lines.append(
+            f"| {loss} | {solver}{'' if tol is None else f', tol={tol:g}'} | {fit.status.name} | "
+            f"{len(fit.history)} | {evaluations} | {fit.history[-1].seconds:.2f} | "
+            f"{objective:.6g} | {fit.duality_gap() / np.abs(objective):.1e} |"
+        )
     return "\n".join(lines)
 
 

@@ -125,6 +125,7 @@ def measure() -> str:
                 f"({np.std(errors, ddof=1):.2f}) | {PAPER[method][column]} | "
                 f"{seconds / len(data):.1f} |"
             )
+            print(lines[-1], file=sys.stderr, flush=True)
     return "\n".join(lines)
 
 

@@ -35,6 +35,8 @@ ALPHA = 1e-6
 class SquaredError(Loss):
     """F(ρ) = ½·Σ c_r·ρ_r², for values ⟨A_r, M⟩ that are to be near their gaps, on either side."""
 
+    lower = 0.0
+
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
         """F(ρ)."""
         squares = np.square(margins, dtype=np.float64)
@@ -105,7 +107,7 @@ def clipped(matrix: NDArray) -> NDArray:
 def main() -> None:
     """Solve the problem, and print how near the result is to the truth."""
     estimates = make_problem()
-    fit = solve(estimates)
+    fit = solve(estimates, tol=1e-6)
     M = fit.metric.matrix
     _, _, _, weights = entries(estimates)
     lower = estimates.counts[np.tril_indices(len(M), -1)]
