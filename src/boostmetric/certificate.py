@@ -20,6 +20,7 @@ so too, but ruins the bound if alpha is small.)
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +40,10 @@ TIGHT = 1e-9
 ROUNDING = 16
 """Errors of this many units in the last place are allowed for in a bound."""
 
-REPAIRS = ((1, 0.1), (5, 1.0))
+NEAR = 1e-3
+"""R(M) and ⟨G, M⟩, equal at the optimum, differ by no more of the objective near it."""
+
+REPAIRS = ((1, 0.1), (10, 1.0))
 """How repairs are tried: the effort, and the share of I relative to the largest violation."""
 
 
@@ -81,8 +85,11 @@ def lower_bound(problem: Problem, matrix: NDArray) -> float:
         here = _point(problem, matrix.astype(np.float64))
         if here is None:
             return -math.inf
-        objective = problem.value(here.margins) + problem.regularizer.value_of(here.matrix)
+        price = problem.regularizer.value_of(here.matrix)
+        objective = problem.value(here.margins) + price
         budget = objective - problem.loss.lower
+        # Where the coefficients are not even stationary, much effort would be lost.
+        near = abs(price - np.sum(here.scatter * here.matrix)) <= NEAR * abs(objective)
         bound = _bound(problem, here, budget)
         for face_of in (own_face, step_face):
             if objective - bound <= TIGHT * abs(objective):
@@ -90,9 +97,9 @@ def lower_bound(problem: Problem, matrix: NDArray) -> float:
             target = _target(problem, here, face_of(problem, here.matrix)[0])
             step, _ = newton_step(problem, here.margins, here.duals, target)
             there = _point(problem, here.matrix + step)
-            bound = max(bound, _repaired(problem, there, budget))
+            bound = max(bound, _repaired(problem, there, budget, REPAIRS[:1]))
         else:
-            bound = max(bound, _repaired(problem, here, budget))
+            bound = max(bound, _repaired(problem, here, budget, REPAIRS if near else REPAIRS[:1]))
         return bound
 
 
@@ -134,7 +141,12 @@ def _bound(problem: Problem, point: _Point | None, budget: float) -> float:
     return float(tangent - rounding + problem.regularizer.smallest(point.scatter, budget))
 
 
-def _repaired(problem: Problem, point: _Point | None, budget: float) -> float:
+def _repaired(
+    problem: Problem,
+    point: _Point | None,
+    budget: float,
+    repairs: Sequence[tuple[int, float]],
+) -> float:
     """The bound of a point, or a better one of a point close by whose scatter fits."""
     bound = _bound(problem, point, budget)
     threshold = problem.regularizer.threshold
@@ -144,7 +156,7 @@ def _repaired(problem: Problem, point: _Point | None, budget: float) -> float:
     excess = np.maximum(values - threshold, 0)
     if excess[-1] == 0:
         return bound
-    for effort, shift in REPAIRS:
+    for effort, shift in repairs:
         target = (vectors * (excess + shift * excess[-1])) @ vectors.T
         step, _ = newton_step(problem, point.margins, point.duals, target, effort)
         for length in STEPS:

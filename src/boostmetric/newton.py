@@ -23,7 +23,7 @@ from scipy.linalg import eigh, null_space
 from boostmetric.metric import Metric
 from boostmetric.problem import Problem
 
-MAX_PRODUCTS = 60
+MAX_PRODUCTS = 30
 """Products with the Hessian in one solution of the Newton equation, at most."""
 
 ACCURACY = 1e-2
@@ -31,6 +31,9 @@ ACCURACY = 1e-2
 
 DIFFERENCE = 1e-3
 """The largest change of a margin in the difference of duals that stands for the Hessian."""
+
+EFFORT = 2
+"""How much more a step that turns the face is worth."""
 
 RANKS = (1e-7, 1e-4, 1e-2)
 """Eigenvalues of a metric below this share of the largest, in round coordinates, are none.
@@ -208,7 +211,7 @@ def turning_step(
     square = float(np.sum(target**2))
     size = float(np.sum(target * turning_hessian(target))) / square if square > 0 else 0.0
     diagonal = max(size, np.finfo(np.float64).tiny) + stiffness
-    N, n_products = conjugate_gradients(turning_hessian, lambda R: R / diagonal, target)
+    N, n_products = conjugate_gradients(turning_hessian, lambda R: R / diagonal, target, EFFORT)
 
     def after(part: float) -> NDArray:
         turned = W + part * V @ (N[:r, r:] / y[:, None]).T
