@@ -108,9 +108,9 @@ def draw(path: Path) -> None:
             axis.annotate(
                 solver.replace("_", " "),
                 (end[0][-1], end[1][-1]),
-                xytext=(-6, 8),
+                xytext=(-10, 12) if solver == "stagewise" else (-24, -4),
                 textcoords="offset points",
-                ha="right",
+                ha="left" if solver == "stagewise" else "right",
                 color=COLORS[solver],
             )
         axis.set_title(name)

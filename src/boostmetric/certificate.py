@@ -68,8 +68,8 @@ def lower_bound(problem: Problem, matrix: NDArray) -> float:
 
     Notes
     -----
-    Some 50 to 150 evaluations of margins, duals and scatter: O(m + P·D + n·D²) each. The bound is
-    exact up to rounding in the precision of X.
+    Some 100 to 300 evaluations of margins, duals and scatter, one or two at the optimum:
+    O(m + P·D + n·D²) each for comparisons. What rounding may do to the bound is taken off.
 
     Examples
     --------
