@@ -182,7 +182,7 @@ def smallest_by_cvxpy(name: str, G: NDArray) -> float:
     P = cvxpy.Variable(G.shape, PSD=True)
     cost = {
         "trace": lambda: ALPHA * cvxpy.trace(P),
-        "frobenius": lambda: ALPHA / 2 * cvxpy.sum_squares(P),
+        "frobenius": lambda: ALPHA / 2 * cvxpy.square(cvxpy.norm(P, "fro")),
     }[name]()
     problem = cvxpy.Problem(cvxpy.Minimize(cost - cvxpy.trace(G @ P)))
     problem.solve(solver="CLARABEL")

@@ -87,7 +87,7 @@ def lambda_max(fit: Boosting) -> float:
 
 def falls(objectives: list[float]) -> bool:
     """Whether each is below the one before, or the two differ by rounding only."""
-    rounding = 1e-12 * abs(objectives[-1])
+    rounding = 1e-9 * abs(objectives[-1])
     above = np.array(objectives) > objectives[-1] + rounding
     changes = np.diff(objectives)
     return bool((changes[above[1:]] < 0).all() and (changes <= rounding).all())

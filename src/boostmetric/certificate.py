@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh, eigvalsh, null_space
+from scipy.linalg import eigh, eigvalsh
 
 from boostmetric.eigen import leading_eigenpair
 from boostmetric.newton import Face, newton_step, own_face, step_face
@@ -110,7 +110,7 @@ def _target(problem: Problem, point: _Point, face: Face) -> NDArray:
     """
     descent = point.scatter - problem.regularizer.gradient(point.matrix)
     excess = face.whiten.T @ descent @ face.whiten
-    off = null_space(face.within.T)
+    off = face.off
     if off.size:
         values, vectors = eigh(off.T @ excess @ off)
         excess -= (off @ vectors * np.minimum(values, 0)) @ (off @ vectors).T

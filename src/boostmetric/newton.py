@@ -67,6 +67,12 @@ class Face:
         """Of shape (D, dimension of the face)."""
         return self.whiten @ self.within
 
+    @property
+    def off(self) -> NDArray:
+        """Orthonormal columns that span what is orthogonal to `within`."""
+        # Not all versions of SciPy know the null space of an empty matrix.
+        return null_space(self.within.T) if self.within.size else np.eye(len(self.within))
+
 
 def _whitened(problem: Problem, matrix: NDArray) -> tuple[Face, NDArray]:
     """The whole cone in round coordinates, and a matrix in them."""
@@ -187,7 +193,7 @@ def turning_step(
     of evaluations of duals.
     """
     face, y = own_face(problem, matrix, accuracy)
-    W, V = face.within, null_space(face.within.T)
+    W, V = face.within, face.off
     start = (W * y) @ W.T
     round_problem = problem.project(face.whiten)
     margins = round_problem.margins_of(start)
