@@ -196,6 +196,7 @@ def _iterate(fit: Boosting, add: Callable[[Boosting], Added], look: bool, began:
     except NotANumberError as error:
         metric, fit.margins, fit.duals = before
         fit.directions, fit.coefs = list(metric.directions.T), metric.coefs.tolist()
+        fit.columns, fit.program = None, None  # they may belong to what was undone
         fit.status = Status.FAILED
         failure = NotANumberError(
             f"in iteration {len(fit.history) + 1}, {error} The metric of the iteration before is "
