@@ -11,7 +11,6 @@ from boostmetric.mining import (
     centred,
     distinct_points,
     nearest_targets_and_impostors,
-    smallest,
 )
 
 
@@ -33,33 +32,6 @@ def labelled_points(seed: int, n: int = 90, D: int = 4) -> tuple[NDArray, NDArra
     X, labels = rng.normal(size=(n, D)), rng.permutation(np.arange(n) % 4)
     read_only(X, labels)
     return X, labels
-
-
-@pytest.mark.parametrize("k", [1, 2, 3, 7, 40])
-@pytest.mark.parametrize("n", [1, 2, 12, 33, 100, 500])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_smallest_is_argsort(n: int, k: int, dtype: type[np.floating]) -> None:
-    values = np.random.default_rng([n, k]).normal(size=(25, n)).astype(dtype)
-    read_only(values)
-    assert np.array_equal(smallest(values, k), np.argsort(values, axis=1)[:, :k])
-
-
-@pytest.mark.parametrize("k", [1, 3, 8])
-@pytest.mark.parametrize("n", [5, 33, 130, 400])
-@pytest.mark.parametrize("share_of_inf", [0.0, 0.3, 0.98, 1.0])
-def test_smallest_with_ties_and_infinities(n: int, k: int, share_of_inf: float) -> None:
-    rng = np.random.default_rng([n, k])
-    values = rng.integers(0, 6, size=(40, n)).astype(float)
-    values[rng.random((40, n)) < share_of_inf] = np.inf
-    read_only(values)
-    found = smallest(values, k)
-    assert found.shape == (40, min(k, n))
-    for row, columns in zip(values, found, strict=True):
-        exist = columns[columns != NONE]
-        assert len(set(exist.tolist())) == len(exist)
-        expected = np.sort(row)[:k]
-        assert np.array_equal(row[exist], expected[np.isfinite(expected)])
-        assert (columns[len(exist) :] == NONE).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -133,16 +105,90 @@ def test_points_far_from_the_origin_keep_their_neighbours() -> None:
     assert impostors.tolist() == nearest_by_loop(far, labels, 3, same=False)
 
 
+def ties_and_classes(seed: int, D: int) -> tuple[NDArray, NDArray]:
+    """Points on a grid, in classes of very different sizes, some of a single point."""
+    rng = np.random.default_rng(seed)
+    sizes = [60, 31, 9, 4, 3, 2, 2, 1, 1]
+    labels = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    X = rng.integers(0, 3, (len(labels), D)) + 0.5 * (rng.random((len(labels), D)) < 0.2)
+    read_only(X, labels)
+    return X, labels
+
+
 @pytest.mark.parametrize("n_jobs", [1, 2, 5])
-@pytest.mark.parametrize("entries", [1, 90 * 7, 90 * 32, 1 << 21])
+@pytest.mark.parametrize("block", [3, 8, 30, 1000])
+@pytest.mark.parametrize("sample", [1, 7, 4096])
 def test_threads_and_blocks_do_not_change_the_result(
-    monkeypatch: pytest.MonkeyPatch, entries: int, n_jobs: int
+    monkeypatch: pytest.MonkeyPatch, block: int, sample: int, n_jobs: int
 ) -> None:
-    X, labels = labelled_points(2)
-    expected = nearest_targets_and_impostors(X, labels, 3, 4)
-    monkeypatch.setattr(mining, "BLOCK_ENTRIES", entries)
+    X, labels = ties_and_classes(block, 6)
+    X = X + 1e-3 * np.arange(len(X))[:, None] ** 2  # no two at the same place
+    expected = [nearest_by_loop(X, labels, 3, True), nearest_by_loop(X, labels, 4, False)]
+    monkeypatch.setattr(mining, "BLOCK", block)
+    monkeypatch.setattr(mining, "SAMPLE", sample)
+    monkeypatch.setattr(mining, "CHUNK_ENTRIES", 64)
     got = nearest_targets_and_impostors(X, labels, 3, 4, n_jobs)
-    assert all(np.array_equal(a, b) for a, b in zip(got, expected, strict=True))
+    assert [side.tolist() for side in got] == expected
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("D", [2, 5, 20])
+@pytest.mark.parametrize("block", [2, 10, 1000])
+def test_among_equally_near_points_the_lower_row_comes_first(
+    monkeypatch: pytest.MonkeyPatch, block: int, D: int, dtype: type[np.floating]
+) -> None:
+    X, labels = ties_and_classes(D, D)
+    X, first = X.astype(dtype), distinct_points(X, labels)[0]
+    X, labels = X[np.sort(first)], labels[np.sort(first)]
+    monkeypatch.setattr(mining, "BLOCK", block)
+    targets, impostors = nearest_targets_and_impostors(X, labels, 5, 6)
+    assert targets.tolist() == nearest_by_loop(X, labels, 5, same=True)
+    assert impostors.tolist() == nearest_by_loop(X, labels, 6, same=False)
+
+
+def curved_points(dtype: type[np.floating]) -> NDArray:
+    """Points close to a plane of a space of 40 dimensions, away from the origin."""
+    rng = np.random.default_rng(7)
+    flat = rng.normal(size=(150, 3)) @ rng.normal(size=(3, 40)) * 10
+    return (flat + rng.normal(size=(150, 40)) + 300).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("precision", [np.float32, np.float64])
+def test_sketches_are_short_and_no_farther_apart_than_the_points(
+    dtype: type[np.floating], precision: type[np.floating]
+) -> None:
+    X = curved_points(dtype)
+    read_only(X)
+    sketches = mining._Sketches.of(X, precision)
+    assert sketches.left.shape[1] < 20
+    squares = ((X[:, None].astype(float) - X) ** 2).sum(axis=2) / sketches.unit**2
+    i, j = np.indices(squares.shape).reshape(2, -1)
+    products = sketches.products(i, j).reshape(squares.shape)
+    short = sketches.left @ sketches.right.T
+    assert (products >= -squares / 2).all()
+    assert (short >= -squares / 2).all()
+    assert np.allclose(-2 * products, squares, atol=1e-4 * squares.max())
+    assert np.corrcoef(short.ravel(), -squares.ravel())[0, 1] > 0.99
+
+
+def test_neighbours_of_points_with_sketches_are_those_of_a_loop() -> None:
+    X = curved_points(np.float32)
+    labels = np.arange(len(X)) % 3
+    targets, impostors = nearest_targets_and_impostors(X, labels, 3, 3)
+    assert targets.tolist() == nearest_by_loop(X, labels, 3, same=True)
+    assert impostors.tolist() == nearest_by_loop(X, labels, 3, same=False)
+
+
+@pytest.mark.parametrize("distance", [1e4, 1e7])
+def test_clusters_far_apart_keep_their_neighbours(
+    distance: float, rng: np.random.Generator
+) -> None:
+    X, labels = rng.normal(size=(120, 5)), np.arange(120) % 4
+    X[::2, 0] += distance  # in float32 the distances within a cluster are lost in rounding
+    targets, impostors = nearest_targets_and_impostors(X, labels, 2, 3)
+    assert targets.tolist() == nearest_by_loop(X, labels, 2, same=True)
+    assert impostors.tolist() == nearest_by_loop(X, labels, 3, same=False)
 
 
 def test_of_equal_points_the_first_stands_for_all() -> None:

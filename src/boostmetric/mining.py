@@ -1,16 +1,45 @@
-"""Which points a comparison is made of: the nearest targets and impostors of every point."""
+"""Which points a comparison is made of: the nearest targets and impostors of every point.
+
+The mathematics of the file. Neighbours are ranked by squared distance, summed from differences in
+float64, and among equals by row number: the result depends on nothing else, however the work is
+divided. Few pairs are looked at that closely. Every point x has a short *sketch* z, made so that
+‖z − z'‖ ≤ ‖x − x'‖: its coordinates along some principal axes, and the length of what these leave
+out. Two entries more, −½‖z‖² and 1, matched with 1 and −½‖z'‖², make the inner product of sketches
+−½‖z − z'‖², so a product of matrices in float32 serves a block of pairs in both directions. A pair
+survives if its sketches are no farther apart than the last neighbour that one of its points has so
+far; then the same test is made with all coordinates, and what survives that is looked at. Rounding
+is paid for by a share γ taken off the norms.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from threading import Lock
+
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
+from scipy.linalg import eigh
 from sklearn.utils.parallel import Parallel, delayed
 
-BLOCK_ENTRIES = 1 << 21
-"""Distances held at once, per thread (16 MB in float64)."""
+BLOCK = 1024
+"""Points on either side of a block of pairs."""
 
-GROUP_WIDTH = 32
-"""Columns scanned together when the smallest distances of a row are looked for."""
+CHUNK_ENTRIES = 1 << 20
+"""Coordinates of single pairs held at once (8 MB in float64)."""
+
+SAMPLE = 4096
+"""Points among which first neighbours are looked for."""
+
+COARSE = 32
+"""Coordinates by which they are looked for."""
+
+KEPT_VARIANCE = 0.95
+"""Share of the variance that the axes of a sketch keep."""
+
+SHORT = 0.75
+"""Sketches of more than this share of the coordinates are not worth their making."""
 
 NONE = -1
 """Stands in a table of neighbours where a point has no further neighbour."""
@@ -19,15 +48,21 @@ NONE = -1
 def centred(X: NDArray) -> NDArray:
     """X less its mean; raises a ValueError where squared distances would over- or underflow."""
     points = X - X.mean(axis=0, dtype=np.float64).astype(X.dtype)
-    limits = np.finfo(X.dtype)
-    largest = float(np.abs(points).max())
-    # A sum of X.size squares is the largest number formed, the square of one entry the smallest.
-    if not (limits.tiny / limits.eps) ** 0.5 < largest < (float(limits.max) / (8 * X.size)) ** 0.5:
+    check_range(points)
+    return points
+
+
+def check_range(points: NDArray) -> None:
+    """Raise a ValueError where squared distances of centred points would over- or underflow."""
+    limits = np.finfo(points.dtype)
+    largest = float(max(points.max(), -points.min()))
+    # A sum of all squares is the largest number formed, the square of one entry the smallest.
+    highest = (float(limits.max) / (8 * points.size)) ** 0.5
+    if not (limits.tiny / limits.eps) ** 0.5 < largest < highest:
         raise ValueError(
             f"the values of X differ by up to {largest:.3g}, whose square is out of the range of "
-            f"{X.dtype}. Scale X, or use init='scale'."
+            f"{points.dtype}. Scale X, or use init='scale'."
         )
-    return points
 
 
 def distinct_points(X: NDArray, labels: NDArray) -> tuple[NDArray, NDArray]:
@@ -48,7 +83,8 @@ def nearest_targets_and_impostors(
 
     Neighbours are at places of their own: of several equal points (same coordinates, same label)
     the first one stands for all, and a point's own duplicates are not its targets. This makes a
-    point of weight 2 the same as the point given twice.
+    point of weight 2 the same as the point given twice. Among neighbours at the same distance the
+    lower row number comes first.
 
     Parameters
     ----------
@@ -64,73 +100,225 @@ def nearest_targets_and_impostors(
 
     Notes
     -----
-    Exact up to the rounding of ‖x‖² − 2x·z + ‖z‖² after centring. O(n²·D) time, O(n·(D + k)) memory
-    beside the blocks.
+    Exact. O(n²·d) time with sketches of length d ≤ D, O(n·(D + k)) memory beside the blocks.
     """
     first, inverse = distinct_points(X, labels)
-    order = first[np.argsort(labels[first], kind="stable")]
-    starts = np.searchsorted(labels[order], labels[order], side="left")
-    ends = np.searchsorted(labels[order], labels[order], side="right")
-    points = centred(X[order])
-    norms = np.einsum("ij,ij->i", points, points)
-
-    size = max(1, BLOCK_ENTRIES // len(order))
-    blocks = Parallel(n_jobs=n_jobs, require="sharedmem")(
-        delayed(_mine_block)(points, norms, starts, ends, (a, a + size), (n_targets, n_impostors))
-        for a in range(0, len(order), size)
-    )
-    # From positions in `order` back to rows of X, and from distinct points to all points.
-    to_row = np.append(order, NONE)
-    position = np.empty(len(first), dtype=np.intp)
-    position[np.argsort(labels[first], kind="stable")] = np.arange(len(first))
-    targets, impostors = (to_row[np.concatenate(side)] for side in zip(*blocks, strict=True))
-    return targets[position[inverse]], impostors[position[inverse]]
-
-
-def _mine_block(
-    points: NDArray,
-    norms: NDArray,
-    starts: NDArray,
-    ends: NDArray,
-    block: tuple[int, int],
-    n_neighbors: tuple[int, int],
-) -> tuple[NDArray, NDArray]:
-    """Neighbours of the points `block` of a set sorted by label, as positions in that set."""
-    rows = np.arange(block[0], min(block[1], len(points)))
-    # ‖x − z‖² less ‖x‖², which does not change the order within a row.
-    distances = points[rows] @ points.T
-    distances *= -2
-    distances += norms
-    distances[rows - rows[0], rows] = np.inf
-    targets = np.full((len(rows), n_neighbors[0]), NONE, dtype=np.intp)
-    for start in np.unique(starts[rows]):
-        own = np.flatnonzero(starts[rows] == start)
-        inside = slice(own[0], own[-1] + 1), slice(start, ends[rows[own[0]]])
-        found = smallest(distances[inside], n_neighbors[0])
-        targets[own, : found.shape[1]] = np.where(found == NONE, NONE, found + start)
-        distances[inside] = np.inf
-    impostors = np.full((len(rows), n_neighbors[1]), NONE, dtype=np.intp)
-    found = smallest(distances, n_neighbors[1])
-    impostors[:, : found.shape[1]] = found
+    by_label = np.lexsort((first, labels[first]))
+    rows = first[by_label]
+    search = _Search(X[rows], rows, labels[rows], (n_targets, n_impostors))
+    search.run(n_jobs)
+    position = np.empty(len(rows), dtype=np.intp)
+    position[by_label] = np.arange(len(rows))
+    targets, impostors = (side.rows[position[inverse]] for side in search.sides)
     return targets, impostors
 
 
-def smallest(values: NDArray, k: int) -> NDArray:
-    """Columns of the k smallest entries of every row, smallest first; `NONE` for infinite ones.
+class _Nearest:
+    """The k nearest points so far of n points, by squared distance and then by row number."""
 
-    The k smallest entries lie in the k groups of columns with the smallest minima, so a row is
-    read once by a vectorised minimum and only k·`GROUP_WIDTH` of its entries are sorted.
+    def __init__(self, n: int, k: int) -> None:
+        self.k = k
+        self.squares = np.full((n, k), np.inf)
+        self.rows = np.full((n, k), NONE, dtype=np.intp)
+
+    def offer(self, points: NDArray, rows: NDArray, squares: NDArray) -> NDArray:
+        """Take in neighbours `rows` of the points; the points that have a nearer one now."""
+        last = self.squares[points, -1]
+        better = np.flatnonzero(squares <= last)
+        points, rows, squares, last = points[better], rows[better], squares[better], last[better]
+        better = (squares < last) | (rows < self.rows[points, -1])
+        better &= (self.rows[points] != rows[:, None]).all(axis=1)
+        owners, owner = np.unique(points[better], return_inverse=True)
+        owner = np.concatenate([np.repeat(np.arange(len(owners)), self.k), owner])
+        rows = np.concatenate([self.rows[owners].ravel(), rows[better]])
+        squares = np.concatenate([self.squares[owners].ravel(), squares[better]])
+        order = np.lexsort((rows, squares, owner))
+        starts = np.searchsorted(owner[order], np.arange(len(owners)))
+        kept = order[starts[:, None] + np.arange(self.k)]
+        self.rows[owners], self.squares[owners] = rows[kept], squares[kept]
+        return owners
+
+
+@dataclass(eq=False)
+class _Sketches:
+    """Vectors whose inner products are at least −½ of squared distances, in the unit `unit`².
+
+    `left`·`right`' is the product of the short sketches, and whole·whole' + half + half' that of
+    all coordinates. `allowance` is the part of `half` that pays for rounding.
     """
-    n = values.shape[1]
-    k = min(k, n)
-    width = max(1, min(GROUP_WIDTH, n // (4 * k)))
-    n_groups = n // width
-    minima = values[:, : n_groups * width].reshape(len(values), width, n_groups).min(axis=1)
-    groups = np.argpartition(minima, k - 1, axis=1)[:, :k]
-    columns = (groups[:, None, :] + n_groups * np.arange(width)[:, None]).reshape(len(values), -1)
-    rest = np.broadcast_to(np.arange(n_groups * width, n), (len(values), n - n_groups * width))
-    columns = np.sort(np.concatenate([columns, rest], axis=1), axis=1)
-    candidates = np.take_along_axis(values, columns, axis=1)
-    best = np.argsort(candidates, axis=1, kind="stable")[:, :k]
-    found = np.take_along_axis(columns, best, axis=1)
-    return np.where(np.isinf(np.take_along_axis(candidates, best, axis=1)), NONE, found)
+
+    left: NDArray
+    right: NDArray
+    whole: NDArray
+    half: NDArray
+    allowance: NDArray
+    unit: float
+
+    @classmethod
+    def of(cls, points: NDArray, dtype: DTypeLike) -> _Sketches:
+        """The sketches of points, in the given precision."""
+        whole = points.astype(np.result_type(points, dtype))
+        whole -= np.median(_sample(points), axis=0)
+        check_range(whole)
+        unit = float(max(whole.max(), -whole.min()))
+        whole /= whole.dtype.type(unit)
+        whole = whole.astype(dtype, copy=False)
+        sizes = np.einsum("nd,nd->n", whole, whole)
+        allowance = sizes * whole.dtype.type((whole.shape[1] + 8) * np.finfo(dtype).eps / 2)
+        half = allowance - sizes / 2
+        short, one = _shortened(whole, sizes), np.ones_like(half)
+        left, right = np.column_stack([short, half, one]), np.column_stack([short, one, half])
+        return cls(left, right, whole, half, allowance, unit)
+
+    def floors(self, squares: NDArray) -> NDArray:
+        """Numbers that the products of pairs at these squared distances are not below."""
+        floors = (squares / (-2 * self.unit**2)).astype(self.half.dtype)
+        return np.nextafter(floors, floors.dtype.type(-np.inf))
+
+    def products(self, i: NDArray, j: NDArray) -> NDArray:
+        """The products of single pairs by all coordinates."""
+        products: NDArray = np.einsum("pd,pd->p", self.whole[i], self.whole[j])
+        return products + self.half[i] + self.half[j]
+
+
+def _sample(rows: NDArray) -> NDArray:
+    """`SAMPLE` rows or some more, evenly spread."""
+    return rows[:: max(1, len(rows) // SAMPLE)]
+
+
+def _shortened(points: NDArray, sizes: NDArray) -> NDArray:
+    """Coordinates along the main principal axes and the length of the rest; or all of them."""
+    part = _sample(points).astype(np.float64)
+    part -= part.mean(axis=0)
+    variances, axes = eigh(part.T @ part)
+    kept = np.cumsum(variances[::-1])
+    d = int(np.searchsorted(kept, KEPT_VARIANCE * kept[-1])) + 1
+    if d + 1 > SHORT * points.shape[1]:
+        return points
+    main = points @ axes[:, ::-1][:, :d].astype(points.dtype)
+    rest = np.maximum(sizes - np.einsum("nd,nd->n", main, main), 0)
+    return np.column_stack([main, np.sqrt(rest)])
+
+
+class _Search:
+    """A search for neighbours on two sides, targets (0) and impostors (1).
+
+    Parameters
+    ----------
+    points, rows, labels : arrays of shape (n, D), (n,), (n,), sorted by label
+    n_neighbors : numbers of targets and of impostors
+    """
+
+    def __init__(
+        self, points: NDArray, rows: NDArray, labels: NDArray, n_neighbors: tuple[int, int]
+    ) -> None:
+        self.points, self.rows, self.labels = points, rows, labels
+        self.sides = tuple(_Nearest(len(points), k) for k in n_neighbors)
+        self._blocks = list(_blocks(labels))
+        self._lock = Lock()
+
+    def run(self, n_jobs: int | None) -> None:
+        """Find the neighbours."""
+        self._begin(np.float32)
+        if np.median(-np.maximum(*self._floors)) < 8 * np.median(self._sketches.allowance):
+            self._begin(np.float64)  # in float32 rounding would let too many pairs survive
+        # Blocks that lie close together first: they are likely to be of one class.
+        pairs = combinations_with_replacement(self._blocks, 2)
+        Parallel(n_jobs=n_jobs, require="sharedmem")(
+            delayed(self._scan)(block, other)
+            for block, other in sorted(pairs, key=lambda pair: pair[1].start - pair[0].start)
+        )
+
+    def _begin(self, dtype: DTypeLike) -> None:
+        """Make the sketches, and find first neighbours within the classes and without."""
+        self._sketches = _Sketches.of(self.points, dtype)
+        self._floors = tuple(self._sketches.floors(side.squares[:, -1]) for side in self.sides)
+        points = np.arange(len(self.labels))
+        for block in self._blocks:
+            first, last = self.labels[[block.start, block.stop - 1]]
+            classes = slice(*np.searchsorted(self.labels, [first, last + 1]))
+            self._seed(points[block], points[classes])
+            self._seed(points[block], np.delete(points, classes))
+
+    def _seed(self, block: NDArray, others: NDArray) -> None:
+        """Take in near ones of the others: of k parts of a sample the nearest in each.
+
+        They need not be the nearest of all, so a few coordinates will do.
+        """
+        sample = np.random.default_rng(0).permutation(_sample(others))
+        coarse = self._sketches.left[:, :COARSE]
+        near = coarse[block] @ coarse[sample].T
+        near -= np.einsum("nd,nd->n", coarse[sample], coarse[sample]) / 2
+        near[block[:, None] == sample] = -np.inf
+        for side, mask in _sides_of(self.labels[block], self.labels[sample]):
+            allowed = near if mask is None else np.where(mask, near, -np.inf)
+            parts = np.array_split(np.arange(len(sample)), self.sides[side].k)
+            for part in parts[: len(sample)]:
+                columns = allowed[:, part[0] : part[-1] + 1]
+                best = columns.argmax(axis=1)
+                exist = columns[np.arange(len(best)), best] > -np.inf
+                self._take(side, block[exist], sample[part[best[exist]]])
+
+    def _scan(self, block: slice, other: slice) -> None:
+        """Take in the neighbours among the pairs of two blocks."""
+        products = self._sketches.left[block] @ self._sketches.right[other].T
+        for side, mask in _sides_of(self.labels[block], self.labels[other]):
+            floors = self._floors[side]
+            near = products >= floors[block, None]
+            near |= products >= floors[other]
+            if mask is not None:
+                near &= mask
+            i, j = np.divmod(np.flatnonzero(near), near.shape[1])
+            i, j = i + block.start, j + other.start
+            if block == other:
+                i, j = i[i < j], j[i < j]
+            size = max(1, CHUNK_ENTRIES // self.points.shape[1])
+            for begin in range(0, len(i), size):
+                self._look(side, i[begin : begin + size], j[begin : begin + size])
+
+    def _look(self, side: int, i: NDArray, j: NDArray) -> None:
+        """Take in those pairs that are near by all coordinates."""
+        products, floors = self._sketches.products(i, j), self._floors[side]
+        near = (products >= floors[i]) | (products >= floors[j])
+        self._take(side, i[near], j[near])
+
+    def _take(self, side: int, i: NDArray, j: NDArray) -> None:
+        """Offer pairs to both of their ends."""
+        differences = self.points[i].astype(np.float64)
+        differences -= self.points[j]
+        squares = np.einsum("pd,pd->p", differences, differences)
+        with self._lock:
+            for one, other in ((i, j), (j, i)):
+                changed = self.sides[side].offer(one, self.rows[other], squares)
+                last = self.sides[side].squares[changed, -1]
+                self._floors[side][changed] = self._sketches.floors(last)
+
+
+def _sides_of(one: NDArray, other: NDArray) -> Iterator[tuple[int, NDArray | None]]:
+    """The sides that pairs of such labels belong to, with a mask where it is some of them only."""
+    if np.intersect1d(one, other).size == 0:
+        yield 1, None
+    elif one.min() == one.max() == other.min() == other.max():
+        yield 0, None
+    else:
+        same = one[:, None] == other
+        yield 0, same
+        yield 1, ~same
+
+
+def _blocks(labels: NDArray) -> Iterator[slice]:
+    """Runs of about `BLOCK` points sorted by label: parts of a class, or several small classes."""
+    starts = np.flatnonzero(np.diff(labels, prepend=labels[0] - 1))
+    begun = 0
+    for start, stop in zip(starts, np.append(starts[1:], len(labels)), strict=True):
+        if stop - start >= BLOCK // 2:
+            if begun < start:
+                yield slice(begun, start)
+            cuts = np.linspace(start, stop, -(-(stop - start) // BLOCK) + 1).astype(int)
+            yield from map(slice, cuts[:-1], cuts[1:])
+            begun = stop
+        elif stop - begun >= BLOCK:
+            yield slice(begun, stop)
+            begun = stop
+    if begun < len(labels):
+        yield slice(begun, len(labels))
