@@ -5,10 +5,13 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 LOWER_BOUNDS := numpy==1.26.0 scipy==1.12.0 scikit-learn==1.6.0 pandas==2.1.1 polars==1.0.0 \
 	pyarrow==15.0.0 matplotlib==3.8.0 highspy==1.7.2
+# metric-learn 0.7.0 calls what scikit-learn 1.8 took away.
+PEERS := .venv-peers
+PEER_VERSIONS := scikit-learn==1.7.2 metric-learn==0.7.0 mlpack==4.8.0
 # The tests share the cores among themselves; a BLAS that does so too slows them down.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: demo test test-oldest lint bench clean
+.PHONY: demo test test-oldest lint bench peers clean
 
 demo: $(VENV)/.demo
 	$(BIN)/boostmetric demo
@@ -28,8 +31,11 @@ test-oldest: $(OLDEST)/.test
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/letter.py
 
+# What benchmarks/peers.py compares with, in an environment of its own.
+peers: $(PEERS)/.peers
+
 clean:
-	rm -rf $(VENV) $(OLDEST) demo
+	rm -rf $(VENV) $(OLDEST) $(PEERS) demo
 
 $(VENV)/.python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
@@ -49,4 +55,10 @@ $(OLDEST)/.test: pyproject.toml
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/pip install --quiet --upgrade pip
 	$(OLDEST)/bin/pip install --quiet --editable '.[test]' $(LOWER_BOUNDS)
+	touch $@
+
+$(PEERS)/.peers:
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/pip install --quiet --upgrade pip
+	$(PEERS)/bin/pip install --quiet $(PEER_VERSIONS)
 	touch $@

@@ -4,7 +4,11 @@ The mathematics of the file. The scatter Â = Σ_r u_r·A_r is a sum over m comp
 A_r = (a_i − a_k)(a_i − a_k)ᵀ − (a_i − a_j)(a_i − a_j)ᵀ that are never formed. Collect the duals by
 pair, q_p = Σ_{r: far=p} u_r − Σ_{r: near=p} u_r; then Â = Σ_p q_p·(x_i − x_j)(x_i − x_j)ᵀ = Xᵀ·L·X,
 where L is the Laplacian of the graph with the edge weights q: L = diag(d) − (U + Uᵀ), U holding q_p
-at (i, j) and d the row sums. With Y = U·X (sparse), Â = S + Sᵀ for S = Xᵀ(½·d∘X − Y).
+at (i, j) and d the row sums. So L = H + Hᵀ for the half H = ½·diag(d) − U, which is sparse with
+P + n entries, and Â = S + Sᵀ for S = Xᵀ(H·X).
+
+Points are kept in an order (reverse Cuthill–McKee) in which those of a pair are close together, and
+S is summed over blocks of rows: most of what is read is then still in the cache.
 """
 
 from __future__ import annotations
@@ -12,15 +16,19 @@ from __future__ import annotations
 from copy import copy
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import eigh
 from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import LinearOperator
 
 from boostmetric.comparisons import Comparisons
 from boostmetric.metric import Metric, pair_squares
 from boostmetric.mining import centred
 from boostmetric.operators import OPERATOR_ABOVE, Operator, symmetric_operator
+
+BLOCK_ENTRIES = 1 << 18
+"""Coordinates in a block of rows of S (1 MB in float32)."""
 
 
 class ComparisonOperator(Operator):
@@ -42,11 +50,23 @@ class ComparisonOperator(Operator):
     def __init__(self, X: NDArray, comparisons: Comparisons) -> None:
         comparisons.check_points(len(X))
         super().__init__(len(comparisons), X.shape[1], X.dtype)
-        self.X = centred(X)
-        self._pairs = comparisons.pairs
-        self._near, self._far = comparisons.near, comparisons.far
-        self._row_starts = np.searchsorted(self._pairs[:, 0], np.arange(len(X) + 1))
+        order = _order(comparisons.pairs, len(X))
+        place = np.argsort(order)
+        ends = np.sort(place[comparisons.pairs], axis=1)
+        by_row = np.lexsort((ends[:, 1], ends[:, 0]))
+        pair = np.argsort(by_row)
+        self.X = centred(X)[order]
+        self._pairs = ends[by_row]
         self._i, self._j = np.ascontiguousarray(self._pairs.T)
+        self._differences = _far_less_near(
+            pair[comparisons.far], pair[comparisons.near], len(self._pairs), self.dtype
+        )
+        points = np.arange(len(X) + 1)
+        self._row_starts = (np.searchsorted(self._i, points) + points).astype(np.int32)
+        self._slots = np.arange(len(self._pairs)) + self._i + 1
+        self._columns = np.empty(len(self._pairs) + len(X), dtype=np.int32)
+        self._columns[self._slots] = self._j
+        self._columns[self._row_starts[:-1]] = points[:-1]
 
     def project(self, basis: NDArray) -> ComparisonOperator:
         """The same comparisons of the points X·basis, for a basis of shape (D, d)."""
@@ -66,7 +86,7 @@ class ComparisonOperator(Operator):
         The matrix costs O(m + P·D + n·D²), one product with the operator O(m + P + n·D).
         """
         if self.n_features > OPERATOR_ABOVE:
-            return self._scatter_operator(*self._graph(self.collect(duals)))
+            return self._scatter_operator(self._half_laplacian(self.collect(duals)))
         return self.scatter_matrix(duals)
 
     def scatter_matrix(self, duals: NDArray) -> NDArray:
@@ -75,28 +95,27 @@ class ComparisonOperator(Operator):
 
     def spread(self, duals: NDArray) -> NDArray:
         """Σ_r u_r·(the matrices of both pairs of r), positive semidefinite, of shape (D, D)."""
-        return self._sum_of_pairs(
-            self._by_pair(self._far, duals) + self._by_pair(self._near, duals)
-        )
+        return self._sum_of_pairs(abs(self._differences).T @ duals)
 
     def responses(self, direction: NDArray) -> NDArray:
         """h_r = vᵀA_r v = ((x_far)ᵀv)² − ((x_near)ᵀv)², of shape (m,). O(n·D + P + m)."""
         return self.expand(self.measure(direction))
 
     def measure(self, direction: NDArray) -> NDArray:
-        """((x_i − x_j)ᵀv)² of every pair of the table, of shape (P,)."""
+        """((x_i − x_j)ᵀv)² of every pair, of shape (P,); for directions (D, k) of shape (P, k)."""
         projection = self.X @ direction
-        squares: NDArray = projection[self._i] - projection[self._j]
+        squares: NDArray = projection.take(self._i, axis=0)
+        squares -= projection.take(self._j, axis=0)
         squares *= squares
         return squares
 
     def expand(self, squares: NDArray) -> NDArray:
         """From squared distances of the pairs to those of far less those of near, shape (m,)."""
-        return squares[self._far] - squares[self._near]
+        return self._differences @ squares
 
     def collect(self, duals: NDArray) -> NDArray:
         """The adjoint of `expand`: q_p = Σ_{r: far=p} u_r − Σ_{r: near=p} u_r, of shape (P,)."""
-        return self._by_pair(self._far, duals) - self._by_pair(self._near, duals)
+        return self._differences.T @ duals
 
     def values_of(self, matrix: NDArray) -> NDArray:
         """⟨A_r, N⟩ for a symmetric matrix N that need not be positive, shape (m,).
@@ -110,30 +129,46 @@ class ComparisonOperator(Operator):
         """⟨A_r, M⟩ by the distances of the pairs, of shape (m,)."""
         return self.expand(metric.pair_distances(self.X, self._pairs, squared=True))
 
-    def _by_pair(self, side: NDArray, duals: NDArray) -> NDArray:
-        return np.bincount(side, duals, self.n_measures)
-
     def _sum_of_pairs(self, q: NDArray) -> NDArray:
         """Σ_p q_p·(x_i − x_j)(x_i − x_j)ᵀ, of shape (D, D)."""
-        upper, degree = self._graph(q)
-        half = self.X.T @ (degree[:, None] / 2 * self.X - upper @ self.X)
+        half_laplacian = self._half_laplacian(q)
+        half = np.zeros((self.n_features, self.n_features), dtype=self.dtype)
+        size = max(1, BLOCK_ENTRIES // self.n_features)
+        for begin in range(0, len(self.X), size):
+            rows = slice(begin, begin + size)
+            half += self.X[rows].T @ (half_laplacian[rows] @ self.X)
         return half + half.T
 
-    def _graph(self, q: NDArray) -> tuple[csr_matrix, NDArray]:
-        """The upper triangle U of the graph with the weights q, and its degrees d."""
-        n = len(self.X)
+    def _half_laplacian(self, q: NDArray) -> csr_matrix:
+        """H = ½·diag(d) − U for the graph with the weights q."""
+        n, P = len(self.X), self.n_measures
         degree = np.bincount(self._i, q, n) + np.bincount(self._j, q, n)
-        # The table of pairs is sorted by row, so it is the structure of a CSR matrix as it stands.
-        upper = csr_matrix((q.astype(self.X.dtype), self._j, self._row_starts), shape=(n, n))
-        return upper, degree.astype(self.X.dtype)
+        # Pairs are sorted by row: with the diagonal first in each row they are a CSR matrix.
+        entries = np.empty(P + n, dtype=self.dtype)
+        entries[self._slots] = -q
+        entries[self._row_starts[:-1]] = degree / 2
+        return csr_matrix((entries, self._columns, self._row_starts), shape=(n, n))
 
-    def _scatter_operator(self, upper: csr_matrix, degree: NDArray) -> LinearOperator:
-        lower = upper.T
-
+    def _scatter_operator(self, half_laplacian: csr_matrix) -> LinearOperator:
         def product(V: NDArray) -> NDArray:
             projections = self.X @ V
-            flow = degree[:, None] * projections - upper @ projections - lower @ projections
+            flow = half_laplacian @ projections + half_laplacian.T @ projections
             result: NDArray = self.X.T @ flow
             return result
 
         return symmetric_operator(product, self.n_features, self.dtype)
+
+
+def _order(pairs: NDArray, n: int) -> NDArray:
+    """An order of n points in which those of a pair are close together."""
+    ones = np.ones(len(pairs), dtype=np.int8)
+    upper = csr_matrix((ones, (pairs[:, 0], pairs[:, 1])), shape=(n, n))
+    return np.asarray(reverse_cuthill_mckee((upper + upper.T).tocsr(), symmetric_mode=True))
+
+
+def _far_less_near(far: NDArray, near: NDArray, n_pairs: int, dtype: DTypeLike) -> csr_matrix:
+    """The matrix (m, P) that takes numbers of the pairs to differences of the comparisons."""
+    m = len(far)
+    signs = np.tile(np.array([1, -1], dtype=dtype), m)
+    columns = np.stack([far, near], axis=1).ravel()
+    return csr_matrix((signs, columns, np.arange(0, 2 * m + 1, 2)), shape=(m, n_pairs))

@@ -66,21 +66,22 @@ def line_search(
     Step, at the last point evaluated; its coefficient has a relative error of about 1e-10
     (float64) or 1e-6 (float32). It is 0 where the step is lost in rounding
     """
-    gains = np.maximum(responses, 0).astype(np.float64)
-    costs = np.maximum(-responses, 0).astype(np.float64)
     precision = max(1e-10, 8 * float(np.finfo(margins.dtype).eps))
 
     def gain_and_cost(u: NDArray, w: float) -> tuple[float, float]:
-        u = u.astype(np.float64, copy=False)
-        turned = 0.0 if u.min() >= 0 else float(np.minimum(u, 0) @ -(gains + costs))
-        return float(u @ gains) + turned, price + curvature * w + float(u @ costs) + turned
+        slopes = u * responses
+        net = float(slopes.sum(dtype=np.float64))
+        gain = (float(np.abs(slopes, out=slopes).sum(dtype=np.float64)) + net) / 2
+        return gain, price + curvature * w + max(gain - net, 0.0)
 
     gain, cost = gain_and_cost(duals, 0.0)
     if gain <= cost:  # λ_max exceeds alpha by less than rounding
         return Step(0.0, margins, duals, 0, bounded=True)
     # As if u decayed like exp(−w·h): exact for the exponential loss, of the right size for others.
     sizes = np.abs(duals)
-    rate = float(sizes @ gains**2) / gain + (float(sizes @ costs**2) / cost if cost > 0 else 0.0)
+    rises = float((sizes * responses * np.maximum(responses, 0)).sum(dtype=np.float64))
+    falls = float((sizes * responses * np.minimum(responses, 0)).sum(dtype=np.float64))
+    rate = rises / gain + (falls / cost if cost > 0 else 0.0)
     unit = float(sizes.sum(dtype=np.float64)) / (gain - cost)
     cap = CAP * unit
     low, high = 0.0, math.inf
