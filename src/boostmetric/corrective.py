@@ -1,7 +1,8 @@
-"""The totally corrective step: the coefficients of all directions together (Algorithm 4)."""
+"""Coefficients of several directions together: of all (Algorithm 4), or of a block of new ones."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,18 +13,20 @@ from scipy.optimize import minimize
 from boostmetric.metric import Metric
 from boostmetric.operators import Operator
 from boostmetric.problem import Problem
+from boostmetric.regularizers import CoefCost
+from boostmetric.stagewise import ENOUGH
 
 COLUMNS_UP_TO = 4
 """With more directions than this times D, margins are computed through M and not by direction."""
 
-MAX_ENTRIES = 1 << 26
-"""Likewise if there were more measures than this (512 MB in float64)."""
+MAX_ENTRIES = 1 << 25
+"""Likewise if there were more measures than this (256 MB in float64)."""
 
 MAX_EVALUATIONS = 100
 """Evaluations of value and gradient in one correction, at most."""
 
 FAR = 1e8
-"""A multiple of M at which the slope of the objective tells whether it is bounded below."""
+"""Size of ⟨A_r, M⟩ at which the slope of the objective tells whether it is bounded below."""
 
 
 @dataclass(eq=False)
@@ -47,16 +50,18 @@ def correct(
     problem: Problem,
     directions: NDArray,
     coefs: NDArray,
+    duals: NDArray,
     accuracy: float,
     columns: NDArray | None = None,
 ) -> Correction:
-    """Minimise F(ρ) + R(M) over the coefficients w ≥ 0 of given directions, by L-BFGS-B.
+    """Minimise F(ρ) + R(M) over the coefficients w ≥ 0 of given directions.
 
     Directions that end with the coefficient 0 are dropped.
 
     Parameters
     ----------
     directions, coefs : arrays of shape (D, J) and (J,), where the search begins
+    duals : array of shape (m,), those there; they only say how coefficients are scaled
     accuracy : the largest projected slope that may remain, in the units of alpha
     columns : `Correction.columns` of an earlier correction that had the first of the directions
 
@@ -69,8 +74,110 @@ def correct(
     columns = _columns(problem.operator, directions, columns)
     evaluate = _by_matrix(problem, directions) if columns is None else _by_column(problem, columns)
     cost = problem.regularizer.of_coefs(directions)
-    scale = _scale(problem.operator, directions, columns)
-    n_evaluations, ascent = 0, np.zeros(len(coefs))
+    scale = _scale(problem.operator, directions, columns, duals)
+    tolerances, highest = np.full(len(coefs), accuracy), np.full(len(coefs), np.inf)
+    coefs, n_evaluations = _descend(problem, evaluate, cost, coefs, highest, scale, tolerances)
+    kept = coefs > 0
+    margins, _ = evaluate(coefs)
+    return Correction(
+        directions=directions[:, kept],
+        coefs=coefs[kept],
+        margins=margins,
+        duals=problem.duals(margins),
+        columns=None if columns is None else columns[:, kept],
+        n_evaluations=n_evaluations,
+        bounded=_is_bounded(problem, problem.plus_gaps(margins), lambda far: cost(far * coefs)[0]),
+    )
+
+
+def correct_block(
+    problem: Problem,
+    metric: Metric,
+    margins: NDArray,
+    duals: NDArray,
+    block: NDArray,
+    accuracy: float,
+) -> Correction:
+    """Add a block of directions to a metric, with the coefficients that are best together.
+
+    All older coefficients are multiplied by a factor s ≤ 1, found with those of the block: what
+    was taken too far by an earlier step, which knew less, is taken back. This is the block form of
+    the line search; it costs the measures of the block alone, whatever the metric has.
+
+    Parameters
+    ----------
+    metric, margins, duals : what there is
+    block : array of shape (D, k), unit columns
+    accuracy : as for `correct`
+
+    Returns
+    -------
+    Correction, of all directions; `bounded` is False where the objective falls for ever as the
+    part that was added grows
+    """
+    operator = problem.operator
+    columns, values = operator.measures(block), problem.plus_gaps(margins)
+    directions = np.column_stack([metric.directions, block])
+    cost_of_all = problem.regularizer.of_coefs(directions)
+    old = metric.coefs.astype(np.float64)
+
+    def evaluate(z: NDArray) -> tuple[NDArray, Callable[[NDArray], NDArray]]:
+        added = operator.expand(columns @ z[1:].astype(columns.dtype))
+        added += values.dtype.type(z[0]) * values
+
+        def slopes(duals: NDArray) -> NDArray:
+            new = operator.collect(duals).astype(columns.dtype, copy=False) @ columns
+            return np.append((duals * values).sum(dtype=np.float64), new)
+
+        return problem.less_gaps(added), slopes
+
+    def cost(z: NDArray) -> tuple[float, NDArray]:
+        value, slopes = cost_of_all(np.concatenate([z[0] * old, z[1:]]))
+        return value, np.append(slopes[: len(old)] @ old, slopes[len(old) :])
+
+    scale = np.append(1.0, _scale(operator, block, columns, duals))
+    start = np.append(1.0, np.zeros(block.shape[1]))
+    # On comparisons that can be satisfied there may be no end to what pays.
+    highest = np.append(1.0, ENOUGH * scale[1:])
+    tolerances = accuracy * np.append(old.sum(), np.ones(block.shape[1]))
+    z, n_evaluations = _descend(problem, evaluate, cost, start, highest, scale, tolerances)
+    coefs = np.concatenate([z[0] * old, z[1:]])
+    kept = coefs > 0
+    margins, _ = evaluate(z)
+    added = np.append(0.0, z[1:])
+    return Correction(
+        directions=directions[:, kept],
+        coefs=coefs[kept],
+        margins=margins,
+        duals=problem.duals(margins),
+        columns=None,
+        n_evaluations=n_evaluations,
+        bounded=_is_bounded(
+            problem, problem.plus_gaps(evaluate(added)[0]), lambda far: cost(far * added)[0]
+        ),
+    )
+
+
+Evaluate = Callable[[NDArray], tuple[NDArray, Callable[[NDArray], NDArray]]]
+"""From coefficients to margins, and to the map from duals to the slopes vᵀÂv of the directions."""
+
+
+def _descend(
+    problem: Problem,
+    evaluate: Evaluate,
+    cost: CoefCost,
+    start: NDArray,
+    highest: NDArray,
+    scale: NDArray,
+    tolerances: NDArray,
+) -> tuple[NDArray, int]:
+    """Minimise F(ρ(w)) + R(w) over 0 ≤ w ≤ highest by L-BFGS-B; w, and the number of evaluations.
+
+    The search ends when no projected slope exceeds its tolerance. `scale` holds changes of w that
+    matter about equally.
+    """
+    highest = highest / scale
+    n_evaluations, ascent = 0, np.zeros(len(start))
 
     def objective(z: NDArray) -> tuple[float, NDArray]:
         nonlocal n_evaluations, ascent
@@ -82,44 +189,33 @@ def correct(
 
     def stop(z: NDArray) -> None:
         # L-BFGS-B's own rule would take a small coefficient for a small slope.
-        if np.where(z > 0, np.abs(ascent), -ascent).max() <= accuracy:
+        down, up = np.where(z > 0, ascent, 0), np.where(z < highest, -ascent, 0)
+        if (np.maximum(down, up) <= tolerances).all():
             raise StopIteration
 
     found = minimize(
         objective,
-        coefs / scale,
+        start / scale,
         jac=True,
         method="L-BFGS-B",
-        bounds=[(0, None)] * len(coefs),
+        bounds=[(0, high) for high in highest],
         callback=stop,
         options={"maxcor": 20, "maxfun": MAX_EVALUATIONS, "ftol": 1e-15, "gtol": 0.0},
     )
-    coefs = found.x * scale
-    kept = coefs > 0
-    margins, _ = evaluate(coefs)
-    return Correction(
-        directions=directions[:, kept],
-        coefs=coefs[kept],
-        margins=margins,
-        duals=problem.duals(margins),
-        columns=None if columns is None else columns[:, kept],
-        n_evaluations=n_evaluations,
-        bounded=_is_bounded(problem, margins, cost(FAR * coefs)[0] / FAR),
-    )
+    return found.x * scale, n_evaluations
 
 
-Evaluate = Callable[[NDArray], tuple[NDArray, Callable[[NDArray], NDArray]]]
-"""From coefficients to margins, and to the map from duals to the slopes vᵀÂv of the directions."""
-
-
-def _scale(operator: Operator, directions: NDArray, columns: NDArray | None) -> NDArray:
-    """Coefficients of the directions that change what is measured by about 1."""
+def _scale(
+    operator: Operator, directions: NDArray, columns: NDArray | None, duals: NDArray
+) -> NDArray:
+    """Coefficients of the directions that change responses by about 1, in the weights of duals."""
+    weights = np.abs(duals)
     if columns is not None:
-        sizes = np.sqrt(np.einsum("pj,pj->j", columns, columns) / len(columns))
+        sizes = operator.collect_sizes(weights).astype(columns.dtype, copy=False) @ np.abs(columns)
     else:
-        spread = operator.spread(np.ones(operator.n_matrices, dtype=operator.dtype))
-        sizes = np.einsum("dj,dj->j", directions, spread @ directions) / operator.n_matrices
-    return 1 / np.maximum(sizes.astype(np.float64), np.finfo(operator.dtype).tiny)
+        sizes = np.einsum("dj,dj->j", directions, operator.spread(weights) @ directions)
+    total = max(float(weights.sum(dtype=np.float64)), np.finfo(np.float64).tiny)
+    return 1 / np.maximum(sizes.astype(np.float64) / total, np.finfo(operator.dtype).tiny)
 
 
 def _columns(operator: Operator, directions: NDArray, known: NDArray | None) -> NDArray | None:
@@ -128,8 +224,8 @@ def _columns(operator: Operator, directions: NDArray, known: NDArray | None) -> 
     n_directions = directions.shape[1]
     if n_directions > min(COLUMNS_UP_TO * operator.n_features, MAX_ENTRIES // operator.n_measures):
         return None
-    new = [operator.measure(direction) for direction in directions[:, n_known:].T]
-    return np.column_stack(new if known is None else [known, *new])
+    new = operator.measures(directions[:, n_known:])
+    return new if known is None else np.column_stack([known, new])
 
 
 def _by_column(problem: Problem, columns: NDArray) -> Evaluate:
@@ -138,7 +234,10 @@ def _by_column(problem: Problem, columns: NDArray) -> Evaluate:
     def evaluate(coefs: NDArray) -> tuple[NDArray, Callable[[NDArray], NDArray]]:
         measures = columns @ coefs.astype(columns.dtype)
         margins = problem.less_gaps(operator.expand(measures))
-        return margins, lambda duals: operator.collect(duals).astype(columns.dtype) @ columns
+        return (
+            margins,
+            lambda duals: operator.collect(duals).astype(columns.dtype, copy=False) @ columns,
+        )
 
     return evaluate
 
@@ -154,8 +253,11 @@ def _by_matrix(problem: Problem, directions: NDArray) -> Evaluate:
     return evaluate
 
 
-def _is_bounded(problem: Problem, margins: NDArray, slope: float) -> bool:
-    """Whether the objective grows in the end as M is multiplied: R's slope against Σ u·⟨A, M⟩."""
-    values = margins if problem.gaps is None else margins + problem.gaps
-    duals = problem.duals(margins.dtype.type(FAR) * values)
-    return float(duals.astype(np.float64) @ values) <= slope
+def _is_bounded(problem: Problem, values: NDArray, cost: Callable[[float], float]) -> bool:
+    """Whether the objective grows in the end as ⟨A_r, M⟩ and R, its cost, are multiplied."""
+    largest = float(np.abs(values).max())
+    if largest == 0 or math.isfinite(problem.loss.lower):
+        return True
+    far = FAR / largest
+    duals = problem.duals(values.dtype.type(far) * values)
+    return float(duals.astype(np.float64) @ values) <= cost(far) / far

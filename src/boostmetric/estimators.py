@@ -14,7 +14,6 @@ from sklearn.utils import Tags, check_array, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from boostmetric._warn import warn
 from boostmetric.comparisons import Comparisons, check_labels
 from boostmetric.evaluation import satisfied_share
 from boostmetric.initial import starting_transformation
@@ -23,8 +22,8 @@ from boostmetric.metric import Metric
 from boostmetric.monitor import CallbackSupportMixin, Monitor, with_callbacks
 from boostmetric.parameters import check_parameters, options_of
 from boostmetric.passes import boost_passes, completed, history_of
-from boostmetric.state import Boosting, Status
-from boostmetric.training import Training
+from boostmetric.state import Status
+from boostmetric.training import Training, check_first_pass
 
 
 class BoostMetric(
@@ -33,8 +32,8 @@ class BoostMetric(
     """Learn a Mahalanobis metric by boosting rank-one matrices (Shen et al., JMLR 2012).
 
     Minimises F(ρ) + R(M) over M ⪰ 0, where ρ_r = d²_M(far_r) − d²_M(near_r) are the margins
-    of comparisons. M is a sum of rank-one matrices; each iteration adds one, the leading
-    eigenvector of a matrix that the badly satisfied comparisons dominate.
+    of comparisons. M is a sum of rank-one matrices; each iteration adds some, the leading
+    eigenvectors of a matrix that the badly satisfied comparisons dominate.
 
     Parameters
     ----------
@@ -43,9 +42,9 @@ class BoostMetric(
         F, how margins count. The logistic loss and the hinges bear with comparisons that cannot be
         satisfied. "hinge" is the soft-margin linear program (`Hinge`), which has `nu` for alpha.
     solver : None or {"stagewise", "totally_corrective"}, default=None
-        How coefficients are found: stage-wise, each once, when its direction is added, or all of
-        them anew in each iteration, which takes longer and goes to the optimum. None is stage-wise,
-        but for the hinge.
+        How coefficients are found: stage-wise, when their directions are added, or all of them
+        anew in each iteration, which takes longer and goes to the optimum. None is stage-wise, but
+        for the hinge.
     regularizer : {"trace", "frobenius"}, default="trace"
         R, alpha·Tr M, which favours low rank, or alpha/2·‖M‖², which favours equal eigenvalues.
     alpha : float, default=1e-7
@@ -54,7 +53,12 @@ class BoostMetric(
         Whether alpha is a fraction of the largest eigenvalue of the first scatter, above which
         M = 0 is optimal (for "frobenius" see `Frobenius`); else it is the paper's absolute v.
     max_iter : int, default=500
-        Number of iterations at most, in each pass.
+        Number of directions at most, in each pass; an iteration counts for `block_size` of them.
+    block_size : int or None, default=None
+        Directions that an iteration adds. With 1 the stage-wise solver is the paper's algorithm;
+        in a larger block coefficients are found together, and older ones scaled with them, which
+        is faster. None is 16, or 1 for fewer than 16 features or 10,000 comparisons, and 4 for the
+        totally corrective solver.
     n_neighbors : int or (int, int), default=3
         With labels, the number of targets and of impostors of each point.
     n_passes : int, default=1
@@ -78,7 +82,7 @@ class BoostMetric(
     validation_fraction : float, default=0.1
         The share that `early_stopping` holds out, of each class or of the comparisons.
     n_iter_no_change : int, default=50
-        Iterations without a lower held-out error after which `early_stopping` ends a pass.
+        Directions without a lower held-out error after which `early_stopping` ends a pass.
     warm_start : bool, default=False
         Go on from the metric of the last call of `fit`, in its last pass, instead of from nothing.
     n_jobs : int or None, default=None
@@ -103,7 +107,7 @@ class BoostMetric(
         How the last pass ended; its text says what to do.
     duality_gap_ : float
         What the objective of the last pass lies above its optimum at most. Infinite where no bound
-        was found, NaN for more than 600 features.
+        was found, NaN where none was looked for: with `tol` 0, or more than 600 features.
     alpha_ : float
         The absolute alpha of the last pass; for the hinge, the price of trace that was found.
     n_features_in_, feature_names_in_
@@ -141,6 +145,7 @@ class BoostMetric(
         alpha: float = 1e-7,
         alpha_relative: bool = True,
         max_iter: int = 500,
+        block_size: int | None = None,
         n_neighbors: int | tuple[int, int] = 3,
         n_passes: int = 1,
         n_components: int | float | None = None,
@@ -161,6 +166,7 @@ class BoostMetric(
         self.alpha = alpha
         self.alpha_relative = alpha_relative
         self.max_iter = max_iter
+        self.block_size = block_size
         self.n_neighbors = n_neighbors
         self.n_passes = n_passes
         self.n_components = n_components
@@ -221,7 +227,7 @@ class BoostMetric(
         passes, failure = completed(
             boost_passes(X, base, n_passes, training.compare, partial(training.run, monitor))
         )
-        self._check_first_pass(passes[0].fit)
+        check_first_pass(passes[0].fit, self.alpha)
         fruitful = [done for done in passes if done.fit.directions]
         starting = np.eye(X.shape[1], dtype=X.dtype) if base is None else base
         metric = fruitful[-1].metric if fruitful else Metric.from_components(starting)
@@ -230,7 +236,7 @@ class BoostMetric(
         self._resume = (fruitful[-1].base, fruitful[-1].fit.metric) if fruitful else None
         self.status_ = passes[-1].fit.status
         self.alpha_ = passes[-1].fit.alpha
-        self.duality_gap_ = passes[-1].fit.duality_gap()
+        self.duality_gap_ = passes[-1].fit.final_gap()
         self.history_ = history_of(passes)
         self.n_iter_ = len(self.history_["pass"])
         monitor.end()
@@ -402,22 +408,6 @@ class BoostMetric(
             if given:
                 raise ValueError(f"{what} needs labels y: comparisons alone came.")
 
-    def _check_first_pass(self, first: Boosting) -> None:
-        """Raise or warn if the first pass found no direction at all: M = 0 is no metric."""
-        if first.directions:
-            return
-        if 0 < first.alpha_max <= first.alpha:
-            raise ValueError(
-                f"alpha={self.alpha:g} is too large: no direction lowers the objective. The "
-                f"largest alpha that lets one in is {first.alpha_max:g}; use a smaller alpha, or "
-                "alpha_relative=True."
-            )
-        warn(
-            "No direction makes the far pairs farther apart than the near ones on the whole, so "
-            "the starting metric is kept (Euclidean, unless init says otherwise). Are labels "
-            "random, or near and far exchanged? More targets or another init may help."
-        )
-
     def _training(
         self,
         labels: NDArray | None,
@@ -434,7 +424,10 @@ class BoostMetric(
             validation_fraction=self.validation_fraction if self.early_stopping else None,
             patience=self.n_iter_no_change,
             rng=check_random_state(self.random_state),
-            boosting={**options_of(self.get_params(deep=False)), "start": start},
+            boosting={
+                **options_of(self.get_params(deep=False)),
+                "start": start,
+            },
         )
 
     def _metric_attributes(self, metric: Metric) -> dict[str, Any]:

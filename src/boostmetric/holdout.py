@@ -56,8 +56,8 @@ class EarlyStopping:
     Parameters
     ----------
     error : of a metric, on the held-out data
-    patience : number of iterations to go on without a lower error
-    stride : number of iterations from one look to the next
+    patience : number of directions to go on for without a lower error
+    stride : number of directions from one look to the next, at least
     best_error, best_metric : what there was before; a metric that does not beat the error is not
         kept
     """
@@ -69,21 +69,21 @@ class EarlyStopping:
     best_metric: Metric | None = None
 
     def __post_init__(self) -> None:
-        self._best_iteration = 0
+        self._best_at = self._last_look = 0
 
     def __call__(self, fit: Boosting) -> bool:
         """Whether to stop."""
-        if len(fit.history) % self.stride == 0:
+        if fit.n_tried - self._last_look >= self.stride:
             self.look(fit)
-        return len(fit.history) - self._best_iteration >= self.patience
+        return fit.n_tried - self._best_at >= self.patience
 
     def look(self, fit: Boosting) -> None:
         """Measure the error of the metric so far."""
-        metric = fit.metric
+        metric, self._last_look = fit.metric, fit.n_tried
         error = self.error(metric)
         if error < self.best_error:
             self.best_error, self.best_metric = error, metric
-            self._best_iteration = len(fit.history)
+            self._best_at = fit.n_tried
 
     def keep_best(self, fit: Boosting) -> None:
         """Bring a finished fit back to the best metric, or to none if that is not its own."""

@@ -95,15 +95,19 @@ class ComparisonOperator(Operator):
 
     def spread(self, duals: NDArray) -> NDArray:
         """Σ_r u_r·(the matrices of both pairs of r), positive semidefinite, of shape (D, D)."""
-        return self._sum_of_pairs(abs(self._differences).T @ duals)
+        return self._sum_of_pairs(self.collect_sizes(duals))
 
     def responses(self, direction: NDArray) -> NDArray:
         """h_r = vᵀA_r v = ((x_far)ᵀv)² − ((x_near)ᵀv)², of shape (m,). O(n·D + P + m)."""
         return self.expand(self.measure(direction))
 
     def measure(self, direction: NDArray) -> NDArray:
-        """((x_i − x_j)ᵀv)² of every pair, of shape (P,); for directions (D, k) of shape (P, k)."""
-        projection = self.X @ direction
+        """((x_i − x_j)ᵀv)² of every pair, of shape (P,)."""
+        return self.measures(direction)
+
+    def measures(self, directions: NDArray) -> NDArray:
+        """Those of several directions (D, k), of shape (P, k)."""
+        projection = self.X @ directions
         squares: NDArray = projection.take(self._i, axis=0)
         squares -= projection.take(self._j, axis=0)
         squares *= squares
@@ -116,6 +120,10 @@ class ComparisonOperator(Operator):
     def collect(self, duals: NDArray) -> NDArray:
         """The adjoint of `expand`: q_p = Σ_{r: far=p} u_r − Σ_{r: near=p} u_r, of shape (P,)."""
         return self._differences.T @ duals
+
+    def collect_sizes(self, sizes: NDArray) -> NDArray:
+        """Σ_{r: far=p} s_r + Σ_{r: near=p} s_r, of shape (P,)."""
+        return abs(self._differences).T @ sizes
 
     def values_of(self, matrix: NDArray) -> NDArray:
         """⟨A_r, N⟩ for a symmetric matrix N that need not be positive, shape (m,).

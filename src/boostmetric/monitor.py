@@ -32,7 +32,7 @@ class Monitor:
 
     Parameters
     ----------
-    estimator : the one that is fitted, with `max_iter` and `verbose` (0 is silent, 1 logs every
+    estimator : the one that is fitted, with `verbose` (0 is silent, 1 logs every
         tenth iteration and the end of a pass, 2 every iteration)
     attributes : gives those attributes of the estimator that a metric over its features determines
     n_passes : number of passes at most
@@ -58,12 +58,11 @@ class Monitor:
             if not logger.hasHandlers():  # nobody set up logging: a notebook, a plain script
                 logger.addHandler(logging.StreamHandler())
 
-    def begin_pass(self) -> None:
-        """A pass begins."""
+    def begin_pass(self, n_iterations: int) -> None:
+        """A pass of so many iterations at most begins."""
         self._n_begun += 1
         if self._root is not None:
-            max_iter = self._estimator.max_iter
-            self._pass = self._root.subcontext(task_name="pass", max_subtasks=max_iter)
+            self._pass = self._root.subcontext(task_name="pass", max_subtasks=n_iterations)
             self._pass.call_on_fit_task_begin(estimator=self._estimator, **self._fit_data)
 
     def iteration(self, state: Pass) -> bool:

@@ -71,6 +71,11 @@ class Operator(ABC):
         """Numbers of which the responses are a cheap linear function, `expand`."""
         return self.responses(direction)
 
+    def measures(self, directions: NDArray) -> NDArray:
+        """The measures of several directions (D, k), one column each."""
+        nothing = np.empty((self.n_measures, 0), dtype=self.dtype)
+        return np.column_stack([nothing, *map(self.measure, directions.T)])
+
     def expand(self, measures: NDArray) -> NDArray:
         """From measures to responses, of shape (m,)."""
         return measures
@@ -78,6 +83,10 @@ class Operator(ABC):
     def collect(self, duals: NDArray) -> NDArray:
         """The adjoint of `expand`."""
         return duals
+
+    def collect_sizes(self, sizes: NDArray) -> NDArray:
+        """Σ_r s_r·|∂ response_r / ∂ measure_p|, for s ≥ 0: `collect` without the signs."""
+        return sizes
 
     def values(self, metric: Metric) -> NDArray:
         """⟨A_r, M⟩ for a metric, of shape (m,)."""

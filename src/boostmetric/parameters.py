@@ -12,7 +12,11 @@ from boostmetric.eigen import EIGEN_SOLVERS
 from boostmetric.initial import INITS
 from boostmetric.losses import LOSSES, Hinge, Loss, as_loss
 from boostmetric.regularizers import REGULARIZERS
-from boostmetric.solvers import SOLVERS, check_combination, default_solver
+from boostmetric.solvers import (
+    SOLVERS,
+    check_combination,
+    default_solver,
+)
 
 
 def _is_count(value: Any) -> bool:
@@ -53,6 +57,7 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "regularizer": _one_of(REGULARIZERS),
     "eigen_solver": _one_of(EIGEN_SOLVERS),
+    "block_size": (lambda value: value is None or _is_count(value), f"None or {COUNT}"),
     "alpha": (_is_number, "a number, 0 or more"),
     "max_iter": (_is_count, COUNT),
     "n_neighbors": (_is_neighbors, f"{COUNT}, or two of them (targets, impostors)"),
@@ -99,7 +104,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
 def options_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """What `boost` is to be called with."""
     loss = as_loss(parameters["loss"])
-    options = ["regularizer", "alpha_relative", "max_iter", "tol", "eigen_solver"]
+    options = ["regularizer", "alpha_relative", "max_iter", "block_size", "tol", "eigen_solver"]
     return {
         "loss": loss,
         "solver": parameters["solver"] or default_solver(loss),

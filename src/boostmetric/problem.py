@@ -71,6 +71,10 @@ class Problem:
         """Margins from ⟨A_r, M⟩."""
         return values if self.gaps is None else values - self.gaps
 
+    def plus_gaps(self, margins: NDArray) -> NDArray:
+        """⟨A_r, M⟩ from margins."""
+        return margins if self.gaps is None else margins + self.gaps
+
     def value(self, margins: NDArray) -> float:
         """F(ρ); a NotANumberError if that is NaN though no margin is."""
         value = self.loss.value(margins, self.weights)

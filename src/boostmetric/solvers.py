@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boostmetric.certificate import soft_margin_bound
-from boostmetric.corrective import correct
+from boostmetric.corrective import Correction, correct, correct_block
 from boostmetric.eigen import leading_eigenpairs
 from boostmetric.losses import Hinge, Loss
 from boostmetric.metric import Metric
@@ -20,8 +20,14 @@ from boostmetric.soft_margin import SoftMargin, check_solver
 from boostmetric.stagewise import line_search
 from boostmetric.state import Boosting
 
-BLOCK = 4
-"""Eigenvectors that the totally corrective solver adds in an iteration, at most."""
+BLOCK = 16
+"""Eigenvectors that the stage-wise solver adds in an iteration, where there is much to be done."""
+
+MANY = 10_000
+"""Comparisons from which on that is so."""
+
+CORRECTIVE_BLOCK = 4
+"""Likewise those that the totally corrective solver adds."""
 
 HINGE_BLOCK = 2
 """Likewise those added to the linear program."""
@@ -54,7 +60,12 @@ class Added:
 
 
 def add_stagewise(fit: Boosting) -> Added:
-    """Add the leading eigenvector, with the coefficient that is best for it alone."""
+    """Add the leading eigenvector, with the coefficient that is best for it alone (Algorithm 3).
+
+    Or, with a block size above 1, so many eigenvectors with coefficients that are best together.
+    """
+    if fit.block_size > 1:
+        return _add_block(fit)
     problem, metric = fit.problem, fit.metric
     values, vectors = _leading(fit, 1)
     lambda_max, direction = float(values[0]), vectors[:, 0]
@@ -70,6 +81,18 @@ def add_stagewise(fit: Boosting) -> Added:
     return Added(step.coef > 0, lambda_max, step.coef, step.n_evaluations, step.bounded)
 
 
+def _add_block(fit: Boosting) -> Added:
+    problem = fit.problem
+    values, vectors = _leading(fit, fit.block_size)
+    excess = values - problem.regularizer.threshold
+    if excess[0] <= 0:
+        return Added(False, float(values[0]))
+    new = vectors[:, excess > 0]
+    before = fit.objective()
+    step = correct_block(problem, fit.metric, fit.margins, fit.duals, new, SLACK * float(excess[0]))
+    return _take(fit, step, before, values)
+
+
 def add_correctively(fit: Boosting) -> Added:
     """Add the leading eigenvectors, and find the best coefficients of all directions together.
 
@@ -77,29 +100,35 @@ def add_correctively(fit: Boosting) -> Added:
     optimum of full rank it would take some D²/2 eigenvectors of scatters to span what it needs.
     """
     problem, before, n_evaluations = fit.problem, fit.objective(), 0
-    values, vectors = _leading(fit, BLOCK)
+    values, vectors = _leading(fit, fit.block_size)
     excess = values - problem.regularizer.threshold
     new = vectors[:, excess > 0]
     if fit.directions and problem.n_features <= OPERATOR_ABOVE:
         n_evaluations = _newton(fit)
     if not fit.directions and not new.size:  # M = 0, to which a step may have led
-        return Added(fit.objective() < before, float(values[0]), 0.0, n_evaluations)
+        return Added(fit.objective() < before, float(values[0]), n_evaluations=n_evaluations)
     step = correct(
         problem,
         np.column_stack([*fit.directions, new]),
         np.concatenate([fit.coefs, np.zeros(new.shape[1])]),
+        fit.duals,
         # Without a new direction, what is left is to make the coefficients exact.
         accuracy=SLACK * max(float(excess[0]), 1e-9 * fit.alpha_max),
         columns=fit.columns,
     )
-    after = problem.objective(step.margins, Metric(step.directions, step.coefs))
+    step.n_evaluations += n_evaluations
+    return _take(fit, step, before, values)
+
+
+def _take(fit: Boosting, step: Correction, before: float, values: NDArray) -> Added:
+    """Go on to what a correction led to, if the objective is lower there than before."""
+    after = fit.problem.objective(step.margins, Metric(step.directions, step.coefs))
     if not after < before - np.finfo(np.float64).eps * abs(before):
         return Added(False, float(values[0]))
     fit.directions, fit.coefs = list(step.directions.T), step.coefs.tolist()
     fit.margins, fit.duals, fit.columns = step.margins, step.duals, step.columns
-    n_evaluations += step.n_evaluations
     coef = float(step.coefs[-1]) if step.coefs.size else 0.0
-    return Added(True, float(values[0]), coef, n_evaluations, step.bounded)
+    return Added(True, float(values[0]), coef, step.n_evaluations, step.bounded)
 
 
 def _newton(fit: Boosting) -> int:
@@ -135,7 +164,7 @@ def add_by_program(fit: Boosting) -> Added:
     rounding = max(ROUNDING, 32 * float(np.finfo(operator.dtype).eps))
     least = fit.alpha + rounding * abs(fit.alpha_max)
     for duals in (program.compromise().astype(operator.dtype), fit.duals):
-        values, vectors = _leading(fit, HINGE_BLOCK, duals)
+        values, vectors = _leading(fit, fit.block_size, duals)
         # A rough eigenvalue is too low, and would make the bound too high.
         exact = float(values[0]) if fit.eigen_solver == "exact" else None
         bound = soft_margin_bound(fit.problem, duals, exact)
@@ -195,6 +224,19 @@ SOLVERS: dict[str, Callable[[Boosting], Added]] = {
 def solver_for(loss: Loss, solver: str) -> Callable[[Boosting], Added]:
     """The solver of this name for a loss: that of the hinge is a linear program."""
     return add_by_program if isinstance(loss, Hinge) else SOLVERS[solver]
+
+
+def default_block_size(loss: Loss, solver: str, n_features: int, n_matrices: int) -> int:
+    """How many directions a solver adds at a time, unless told otherwise.
+
+    Where comparisons are few the paper's way, one at a time, is fast enough; and where features
+    are, a block would be all directions that there are.
+    """
+    if isinstance(loss, Hinge):
+        return HINGE_BLOCK
+    if solver == "totally_corrective":
+        return CORRECTIVE_BLOCK
+    return BLOCK if n_features >= BLOCK and n_matrices >= MANY else 1
 
 
 def default_solver(loss: Loss) -> str:

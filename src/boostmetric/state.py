@@ -60,14 +60,15 @@ class Iteration:
     `lambda_max` is the eigenvalue of the direction that was added and `coef` its coefficient;
     `objective` and `n_violated` (comparisons whose margin is not positive) hold after it.
     `duality_gap` bounds what the objective lies above the optimum, infinite where no bound was
-    found and NaN where none was looked for. `n_evaluations` counts those of the duals in line
-    search, correction and Newton step.
+    found and NaN where none was looked for. `n_tried` counts the directions that were looked at,
+    `n_evaluations` those of the duals in line search, correction and Newton step.
     """
 
     objective: float
     lambda_max: float
     coef: float
     n_violated: int
+    n_tried: int
     n_evaluations: int
     duality_gap: float
     seconds: float
@@ -104,6 +105,8 @@ class Boosting:
     margins: NDArray
     duals: NDArray
     eigen_solver: str = "exact"
+    block_size: int = 1
+    tol: float = 0.0
     directions: list[NDArray] = field(default_factory=list)
     coefs: list[float] = field(default_factory=list)
     history: list[Iteration] = field(default_factory=list)
@@ -125,6 +128,11 @@ class Boosting:
         dtype = self.problem.operator.dtype
         empty = np.empty((self.problem.n_features, 0), dtype=dtype)
         return Metric(np.column_stack([empty, *self.directions]), np.array(self.coefs, dtype=dtype))
+
+    @property
+    def n_tried(self) -> int:
+        """The number of directions that were looked at."""
+        return sum(step.n_tried for step in self.history)
 
     def restart(self, metric: Metric) -> None:
         """Go back or on to another metric of the same features."""
@@ -167,6 +175,10 @@ class Boosting:
             return max(0.0, self.objective() - self.bound)
         except NotANumberError:
             return math.inf
+
+    def final_gap(self) -> float:
+        """The duality gap where the fit was to look at it, else NaN."""
+        return self.duality_gap() if self.tol > 0 else math.nan
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the linear program, which cannot be pickled and is built anew when needed."""

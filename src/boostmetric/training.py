@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from boostmetric._warn import warn
 from boostmetric.boosting import boost
 from boostmetric.comparisons import Comparisons
 from boostmetric.evaluation import knn_error, satisfied_share
@@ -22,6 +23,7 @@ from boostmetric.holdout import (
 from boostmetric.metric import Metric
 from boostmetric.monitor import Monitor
 from boostmetric.passes import Pass
+from boostmetric.solvers import default_block_size
 from boostmetric.state import Boosting
 
 
@@ -87,14 +89,18 @@ class Training:
         self, monitor: Monitor, base: NDArray | None, points: NDArray, comparisons: Comparisons
     ) -> Boosting:
         """One pass on points that `base`, if any, has mapped; what early stopping keeps of it."""
-        monitor.begin_pass()
+        options = dict(self.boosting)
+        options["block_size"] = options["block_size"] or default_block_size(
+            options["loss"], options["solver"], points.shape[1], len(comparisons)
+        )
+        monitor.begin_pass(n_iterations=-(-options["max_iter"] // options["block_size"]))
         early_stopping = self._early_stopping(points)
 
         def callback(fit: Boosting) -> bool:
             stop = monitor.iteration(Pass(base, fit))
             return (early_stopping is not None and early_stopping(fit)) or stop
 
-        fit = boost(points, comparisons, callback=callback, **self.boosting)
+        fit = boost(points, comparisons, callback=callback, **options)
         if early_stopping is not None:
             early_stopping.keep_best(fit)
             self._best_error = early_stopping.best_error
@@ -134,3 +140,19 @@ class Training:
         if start is not None:
             return EarlyStopping(error, self.patience, stride, error(start), start)
         return EarlyStopping(error, self.patience, stride, self._best_error)
+
+
+def check_first_pass(first: Boosting, alpha: float) -> None:
+    """Raise or warn if the first pass found no direction at all: M = 0 is no metric."""
+    if first.directions:
+        return
+    if 0 < first.alpha_max <= first.alpha:
+        raise ValueError(
+            f"alpha={alpha:g} is too large: no direction lowers the objective. The largest alpha "
+            f"that lets one in is {first.alpha_max:g}; use a smaller alpha, or alpha_relative=True."
+        )
+    warn(
+        "No direction makes the far pairs farther apart than the near ones on the whole, so the "
+        "starting metric is kept (Euclidean, unless init says otherwise). Are labels random, or "
+        "near and far exchanged? More targets or another init may help."
+    )
