@@ -96,13 +96,15 @@ def learn_psd(
     block_size : number of directions that an iteration adds. With 1 the stage-wise solver is the
         paper's algorithm. In a larger block it finds the coefficients of the new directions
         together, and with them one factor for all older ones, which is several times faster for the
-        same objective. By default 16, or 1 for fewer than 16 features or 10,000 matrices; 4 for the
-        totally corrective solver
+        same objective. By default 16 (8 for more than 600 features), or 1 for fewer than 16
+        features or 10,000 matrices; 4 for the totally corrective solver
     tol : end the fit when the duality gap is no more than this share of the objective; 0 does not
         look at the gap. None, the default, is 1e-3 for the totally corrective solver and 0 for the
         stage-wise one, which in general does not come close to the optimum
-    eigen_solver : how eigenvectors are found, one of `EIGEN_SOLVERS`; all but "exact", the default,
-        begin with rough ones that become accurate as the fit goes on
+    eigen_solver : how eigenvectors are found, one of `EIGEN_SOLVERS`. "auto", the default, is
+        "exact" where the scatter is a matrix; for more than 600 features rough ones are followed
+        from one iteration to the next. The others begin with rough ones that become accurate as the
+        fit goes on
     callback : see `Callback`
     start : a metric to continue from, of D features
 
@@ -139,7 +141,7 @@ def _learn(
     alpha_relative: bool = True,
     max_iter: int = 500,
     tol: float | None = None,
-    eigen_solver: str = "exact",
+    eigen_solver: str = "auto",
     block_size: int | None = None,
     callback: Callback | None = None,
     start: Metric | None = None,

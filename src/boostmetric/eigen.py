@@ -9,14 +9,20 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from boostmetric.metric import fix_signs
 
-EIGEN_SOLVERS = ("exact", "lanczos", "power", "randomized")
-"""The ways to find eigenvectors."""
+EIGEN_SOLVERS = ("auto", "exact", "lanczos", "power", "randomized")
+"""The ways to find eigenvectors; "auto" is "exact" for matrices, and follows those of operators."""
 
 MAX_ROUNDS = 200
 """Products of the matrix with a block, at most, before the exact way is taken."""
 
 OVERSAMPLING = 8
 """Vectors in the block of the randomised method beyond those that are asked for."""
+
+FIRST_ROUNDS = 12
+"""Products with a block, at most, when eigenvectors begin to be followed; later one is enough."""
+
+ROUGH = 0.1
+"""Residual, relative to the eigenvalue, at which a first eigenvector will do."""
 
 
 def leading_eigenpairs(
@@ -78,6 +84,49 @@ def _block(size: int, k: int, start: NDArray | None) -> NDArray:
     if start is not None:
         block[:, 0] += start
     return block
+
+
+def follow_eigenpairs(
+    A: LinearOperator, k: int, basis: NDArray | None
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Rough leading eigenpairs of an operator that differs little from the last one.
+
+    The best k vectors in the span of a basis, which is made of those of the last operator and of
+    their residuals, A·v − λ·v: one product of the operator with 2·k vectors. (LOBPCG, with an
+    operator that changes from step to step.)
+
+    Parameters
+    ----------
+    A : symmetric operator of shape (D, D)
+    k : number of eigenpairs, at most D/2
+    basis : array of shape (D, 2·k), the third result for the last operator, or None for the first
+
+    Returns
+    -------
+    Rayleigh quotients, falling, unit vectors (D, k), and the basis for the next operator
+
+    Examples
+    --------
+    >>> from scipy.sparse.linalg import aslinearoperator
+    >>> A = aslinearoperator(np.diag(np.arange(100.0)))
+    >>> values, vectors, basis = follow_eigenpairs(A, 2, None)
+    >>> values[0] > 90, follow_eigenpairs(A, 2, basis)[0][0] >= values[0]
+    (True, True)
+    """
+    rounds = FIRST_ROUNDS if basis is None else 1
+    basis = _block(A.shape[0], 2 * k, None) if basis is None else basis
+    for _ in range(rounds):
+        Q = np.linalg.qr(basis)[0].astype(A.dtype)
+        images = A @ Q
+        values, within = eigh((Q.T @ images).astype(np.float64))
+        values, within = values[::-1][:k], within[:, ::-1][:, :k].astype(A.dtype)
+        vectors = Q @ within
+        residuals = images @ within - vectors * values.astype(A.dtype)
+        sizes = np.linalg.norm(residuals, axis=0)
+        basis = np.column_stack([vectors, residuals / np.maximum(sizes, np.finfo(A.dtype).tiny)])
+        if sizes[0] <= ROUGH * abs(values[0]):
+            break
+    return values, fix_signs(vectors), basis
 
 
 def _lanczos(

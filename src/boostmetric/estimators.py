@@ -57,8 +57,8 @@ class BoostMetric(
     block_size : int or None, default=None
         Directions that an iteration adds. With 1 the stage-wise solver is the paper's algorithm;
         in a larger block coefficients are found together, and older ones scaled with them, which
-        is faster. None is 16, or 1 for fewer than 16 features or 10,000 comparisons, and 4 for the
-        totally corrective solver.
+        is faster. None is 16 (8 for more than 600 features), or 1 for fewer than 16 features or
+        10,000 comparisons; it is 4 for the totally corrective solver.
     n_neighbors : int or (int, int), default=3
         With labels, the number of targets and of impostors of each point.
     n_passes : int, default=1
@@ -74,8 +74,9 @@ class BoostMetric(
         End a pass when the metric is known to be optimal to within this share of the objective;
         0 does not look. None is 1e-3 for the totally corrective solver and 0 for the stage-wise
         one, which in general does not come close to the optimum.
-    eigen_solver : {"exact", "lanczos", "power", "randomized"}, default="exact"
-        How leading eigenvectors are found; all but "exact" begin with rough ones.
+    eigen_solver : {"auto", "exact", "lanczos", "power", "randomized"}, default="auto"
+        How leading eigenvectors are found: exactly up to 600 features, and for more by one product
+        with those of the iteration before. The others begin with rough ones.
     early_stopping : bool, default=False
         Hold out data and keep the metric that does best on them: by the error of the
         `n_neighbors` nearest neighbours where there are labels, else by the comparisons violated.
@@ -151,7 +152,7 @@ class BoostMetric(
         n_components: int | float | None = None,
         init: str | ArrayLike | None = None,
         tol: float | None = None,
-        eigen_solver: str = "exact",
+        eigen_solver: str = "auto",
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 50,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from boostmetric.certificate import soft_margin_bound
 from boostmetric.corrective import Correction, correct, correct_block
-from boostmetric.eigen import leading_eigenpairs
+from boostmetric.eigen import follow_eigenpairs, leading_eigenpairs
 from boostmetric.losses import Hinge, Loss
 from boostmetric.metric import Metric
 from boostmetric.newton import newton_metric, turned_metric
@@ -46,6 +46,10 @@ WORTH = 0.1
 
 FIRST_ACCURACY = 0.1
 """The relative error of the first approximate eigenvector; it falls like 1/t² with iteration t."""
+
+FOLLOWED = 8
+"""Eigenvectors that are followed from one iteration to the next, at least, where D is large; also
+the default size of a block there."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +170,7 @@ def add_by_program(fit: Boosting) -> Added:
     for duals in (program.compromise().astype(operator.dtype), fit.duals):
         values, vectors = _leading(fit, fit.block_size, duals)
         # A rough eigenvalue is too low, and would make the bound too high.
-        exact = float(values[0]) if fit.eigen_solver == "exact" else None
+        exact = float(values[0]) if fit.eigen_solver in ("auto", "exact") else None
         bound = soft_margin_bound(fit.problem, duals, exact)
         if bound > fit.bound:
             fit.bound, program.best_duals = bound, duals
@@ -206,7 +210,13 @@ def _leading(fit: Boosting, k: int, duals: NDArray | None = None) -> tuple[NDArr
     scatter = problem.operator.scatter(fit.duals if duals is None else duals)
     matrix = problem.regularizer.reduce(scatter, fit.metric)
     guess = fit.directions[-1] if fit.directions else None
-    if fit.eigen_solver != "exact":
+    if fit.eigen_solver == "auto" and not isinstance(matrix, np.ndarray):
+        width = max(k, FOLLOWED)
+        basis = None if fit.basis is None or fit.basis.shape[1] != 2 * width else fit.basis
+        values, vectors, fit.basis = follow_eigenpairs(matrix, width, basis)
+        if values[0] > problem.regularizer.threshold:
+            return values[:k], vectors[:, :k]
+    elif fit.eigen_solver not in ("auto", "exact"):
         accuracy = FIRST_ACCURACY / (1 + len(fit.history)) ** 2
         values, vectors = leading_eigenpairs(matrix, k, guess, fit.eigen_solver, accuracy)
         if values[0] > problem.regularizer.threshold:
@@ -236,7 +246,9 @@ def default_block_size(loss: Loss, solver: str, n_features: int, n_matrices: int
         return HINGE_BLOCK
     if solver == "totally_corrective":
         return CORRECTIVE_BLOCK
-    return BLOCK if n_features >= BLOCK and n_matrices >= MANY else 1
+    if n_features < BLOCK or n_matrices < MANY:
+        return 1
+    return BLOCK if n_features <= OPERATOR_ABOVE else FOLLOWED
 
 
 def default_solver(loss: Loss) -> str:

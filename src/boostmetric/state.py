@@ -97,19 +97,21 @@ class Boosting:
 
     After a fit it is its result. `alpha_max` is λ_max of the scatter at M = 0: for the trace, the
     smallest alpha for which M = 0 is optimal. No metric has an objective below `bound`, as far as
-    was looked. `columns`, `newton` and `program` are what the totally corrective solver remembers.
+    was looked. `basis` is what eigenvectors are followed by; `columns`, `newton` and
+    `program` are what the totally corrective solver remembers.
     """
 
     problem: Problem
     alpha_max: float
     margins: NDArray
     duals: NDArray
-    eigen_solver: str = "exact"
+    eigen_solver: str = "auto"
     block_size: int = 1
     tol: float = 0.0
     directions: list[NDArray] = field(default_factory=list)
     coefs: list[float] = field(default_factory=list)
     history: list[Iteration] = field(default_factory=list)
+    basis: NDArray | None = None
     columns: NDArray | None = None
     newton: tuple[Attempts, Attempts] = field(default_factory=lambda: (Attempts(), Attempts()))
     program: SoftMargin | None = None
