@@ -177,20 +177,25 @@ def _learn(
         fit.block_size = min(block_size, left)
         look = tol > 0 and (isinstance(loss, Hinge) or len(fit.history) + 1 in looks)
         done = _iterate(fit, add, look, began)
-        if not done.helped:
-            optimal = tol > 0 and fit.duality_gap() <= tol * fit.scale()
-            fit.status = Status.CONVERGED if optimal else Status.NO_DIRECTION
-            break
-        if callback is not None and callback(fit):
+        if done.helped and callback is not None and callback(fit):
             fit.status = Status.STOPPED
             break
-        if not done.bounded:
-            fit.status = Status.UNBOUNDED
-            break
-        if look and fit.history[-1].duality_gap <= tol * fit.scale():
-            fit.status = Status.CONVERGED
+        if (status := _end(fit, done, look)) is not None:
+            fit.status = status
             break
     return fit
+
+
+def _end(fit: Boosting, done: Added, look: bool) -> Status | None:
+    """How the fit has come to its end, if it has."""
+    if not done.helped:
+        optimal = fit.tol > 0 and fit.duality_gap() <= fit.tol * fit.scale()
+        return Status.CONVERGED if optimal else Status.NO_DIRECTION
+    if not done.bounded:
+        return Status.UNBOUNDED
+    if look and fit.history[-1].duality_gap <= fit.tol * fit.scale():
+        return Status.CONVERGED
+    return Status.STALLED if done.stalled else None
 
 
 def _iterate(fit: Boosting, add: Callable[[Boosting], Added], look: bool, began: float) -> Added:

@@ -184,8 +184,9 @@ def _descend(
         n_evaluations += 1
         margins, slopes = evaluate(z * scale)
         price, prices = cost(z * scale)
-        ascent = prices - slopes(problem.duals(margins))
-        return problem.value(margins) + price, scale * ascent
+        value, duals = problem.value_and_duals(margins)
+        ascent = prices - slopes(duals)
+        return value + price, scale * ascent
 
     def stop(z: NDArray) -> None:
         # L-BFGS-B's own rule would take a small coefficient for a small slope.

@@ -53,6 +53,12 @@ class Loss(ABC):
     def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
         """u = −∇F(ρ), one number a comparison, in the dtype of the margins."""
 
+    def value_and_duals(
+        self, margins: NDArray, weights: NDArray | None = None
+    ) -> tuple[float, NDArray]:
+        """Both; for a loss in which they share work."""
+        return self.value(margins, weights), self.duals(margins, weights)
+
     def merge(self, values: NDArray) -> tuple[float, NDArray]:
         """From the values of F on blocks of comparisons: F of all, and each block's share.
 
@@ -81,14 +87,24 @@ class Exponential(Loss):
 
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
         """F(ρ), by the shifted form −ρ_min + log Σ c_r·exp(ρ_min − ρ_r)."""
-        lowest, terms = self._terms(margins, weights)
-        return float(np.log(terms.sum(dtype=np.float64)) - lowest)
+        return self.value_and_duals(margins, weights)[0]
 
     def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
         """The softmax of −ρ, weighted."""
-        _, terms = self._terms(margins, weights)
-        terms /= terms.sum(dtype=np.float64)
-        return terms
+        return self.value_and_duals(margins, weights)[1]
+
+    def value_and_duals(
+        self, margins: NDArray, weights: NDArray | None = None
+    ) -> tuple[float, NDArray]:
+        """Both, from the same exponentials."""
+        lowest = margins.min()
+        terms = lowest - margins
+        np.exp(terms, out=terms)
+        if weights is not None:
+            terms *= weights
+        total = terms.sum(dtype=np.float64)
+        terms /= total
+        return float(np.log(total) - lowest), terms
 
     def merge(self, values: NDArray) -> tuple[float, NDArray]:
         """The log-sum-exp of the blocks' values, and their softmax."""
@@ -96,15 +112,6 @@ class Exponential(Loss):
         terms = np.exp(values - highest)
         total = terms.sum()
         return float(highest + np.log(total)), terms / total
-
-    @staticmethod
-    def _terms(margins: NDArray, weights: NDArray | None) -> tuple[float, NDArray]:
-        lowest = margins.min()
-        terms = lowest - margins
-        np.exp(terms, out=terms)
-        if weights is not None:
-            terms *= weights
-        return float(lowest), terms
 
 
 class Logistic(Loss):
@@ -126,11 +133,7 @@ class Logistic(Loss):
 
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
         """F(ρ), by the form that does not overflow."""
-        terms = np.log1p(np.exp(-np.abs(margins)))
-        terms -= np.minimum(margins, 0)
-        if weights is not None:
-            terms *= weights
-        return float(terms.sum(dtype=np.float64))
+        return self._value(margins, np.exp(-np.abs(margins)), weights)
 
     def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
         """The logistic function of −ρ, weighted."""
@@ -138,6 +141,24 @@ class Logistic(Loss):
             duals = np.exp(margins)
         duals += 1
         return np.divide(1 if weights is None else weights, duals, out=duals)
+
+    def value_and_duals(
+        self, margins: NDArray, weights: NDArray | None = None
+    ) -> tuple[float, NDArray]:
+        """Both, from the same exponentials: e = exp(−|ρ|) and the duals e/(1 + e) or 1/(1 + e)."""
+        small = np.exp(-np.abs(margins))
+        duals = np.where(margins > 0, small, 1) / (1 + small)
+        if weights is not None:
+            duals *= weights
+        return self._value(margins, small, weights), duals
+
+    @staticmethod
+    def _value(margins: NDArray, small: NDArray, weights: NDArray | None) -> float:
+        terms = np.log1p(small)
+        terms -= np.minimum(margins, 0)
+        if weights is not None:
+            terms *= weights
+        return float(terms.sum(dtype=np.float64))
 
 
 class SquaredHinge(Loss):

@@ -29,8 +29,8 @@ BLOCK = 1024
 CHUNK_ENTRIES = 1 << 20
 """Coordinates of single pairs held at once (8 MB in float64)."""
 
-SAMPLE = 4096
-"""Points among which first neighbours are looked for."""
+SAMPLE, SHARE = 512, 8
+"""First neighbours are looked for among so many points, or one in so many if that is more."""
 
 COARSE = 32
 """Coordinates by which they are looked for."""
@@ -182,8 +182,8 @@ class _Sketches:
 
 
 def _sample(rows: NDArray) -> NDArray:
-    """`SAMPLE` rows or some more, evenly spread."""
-    return rows[:: max(1, len(rows) // SAMPLE)]
+    """`SAMPLE` rows, or one in `SHARE` if that is more, evenly spread."""
+    return rows[:: max(1, min(SHARE, len(rows) // SAMPLE))]
 
 
 def _shortened(points: NDArray, sizes: NDArray) -> NDArray:

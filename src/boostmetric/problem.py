@@ -87,6 +87,12 @@ class Problem:
         self._check(duals.sum(), margins)
         return duals
 
+    def value_and_duals(self, margins: NDArray) -> tuple[float, NDArray]:
+        """F(ρ) and u together; a NotANumberError as from `value` and `duals`."""
+        value, duals = self.loss.value_and_duals(margins, self.weights)
+        self._check(value + duals.sum(), margins)
+        return value, duals
+
     def _check(self, result: float, margins: NDArray) -> None:
         if np.isnan(result) and np.isfinite(margins).all():
             raise NotANumberError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from boostmetric.certificate import soft_margin_bound
 from boostmetric.corrective import Correction, correct, correct_block
 from boostmetric.eigen import follow_eigenpairs, leading_eigenpairs
 from boostmetric.losses import Hinge, Loss
-from boostmetric.metric import Metric
 from boostmetric.newton import newton_metric, turned_metric
 from boostmetric.operators import OPERATOR_ABOVE
 from boostmetric.regularizers import REGULARIZERS
@@ -22,6 +21,9 @@ from boostmetric.state import Boosting
 
 BLOCK = 16
 """Eigenvectors that the stage-wise solver adds in an iteration, where there is much to be done."""
+
+STALL = 1e-4
+"""What a block must lower the objective by, as a share of it, for another to be added."""
 
 MANY = 10_000
 """Comparisons from which on that is so."""
@@ -54,13 +56,18 @@ the default size of a block there."""
 
 @dataclass(frozen=True)
 class Added:
-    """What a solver did in an iteration; `helped` is False where no direction helps."""
+    """What a solver did in an iteration.
+
+    `helped` is False where no direction helps, `bounded` where one helps for ever; `stalled` is
+    True where a block helped so little that another is not worth its while.
+    """
 
     helped: bool
     lambda_max: float
     coef: float = 0.0
     n_evaluations: int = 0
     bounded: bool = True
+    stalled: bool = False
 
 
 def add_stagewise(fit: Boosting) -> Added:
@@ -94,7 +101,9 @@ def _add_block(fit: Boosting) -> Added:
     new = vectors[:, excess > 0]
     before = fit.objective()
     step = correct_block(problem, fit.metric, fit.margins, fit.duals, new, SLACK * float(excess[0]))
-    return _take(fit, step, before, values)
+    done = _take(fit, step, before, values)
+    gained = before - fit.objective()
+    return replace(done, stalled=gained < STALL * max(abs(before), 1.0))
 
 
 def add_correctively(fit: Boosting) -> Added:
@@ -125,12 +134,13 @@ def add_correctively(fit: Boosting) -> Added:
 
 
 def _take(fit: Boosting, step: Correction, before: float, values: NDArray) -> Added:
-    """Go on to what a correction led to, if the objective is lower there than before."""
-    after = fit.problem.objective(step.margins, Metric(step.directions, step.coefs))
-    if not after < before - np.finfo(np.float64).eps * abs(before):
-        return Added(False, float(values[0]))
+    """Go on to what a correction led to, unless the objective is not lower there than before."""
+    was = fit.directions, fit.coefs, fit.margins, fit.duals, fit.columns
     fit.directions, fit.coefs = list(step.directions.T), step.coefs.tolist()
     fit.margins, fit.duals, fit.columns = step.margins, step.duals, step.columns
+    if not fit.objective() < before - np.finfo(np.float64).eps * abs(before):
+        fit.directions, fit.coefs, fit.margins, fit.duals, fit.columns = was
+        return Added(False, float(values[0]))
     coef = float(step.coefs[-1]) if step.coefs.size else 0.0
     return Added(True, float(values[0]), coef, step.n_evaluations, step.bounded)
 

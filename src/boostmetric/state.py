@@ -27,6 +27,10 @@ class Status(Enum):
         "the end of the method but not the optimum: solver='totally_corrective' goes on from here. "
         "How far the optimum can be is in the duality gap."
     )
+    STALLED = (
+        "The last block of directions lowered the objective by less than a ten-thousandth, so more "
+        "would hardly change the metric. For the optimum use solver='totally_corrective'."
+    )
     MAX_ITER = (
         "max_iter directions were added. This is the usual end; if the objective in the history "
         "still falls and the error on unseen data too, raise max_iter."
@@ -118,6 +122,7 @@ class Boosting:
     status: Status = Status.MAX_ITER
     bound: float = -math.inf
     _looked_at: NDArray | None = None
+    _valued: tuple[NDArray, float] | None = None
 
     @property
     def alpha(self) -> float:
@@ -145,8 +150,10 @@ class Boosting:
         self.columns = None
 
     def objective(self) -> float:
-        """F(ρ) + R(M)."""
-        return self.problem.objective(self.margins, self.metric)
+        """F(ρ) + R(M), computed once for the same margins."""
+        if self._valued is None or self._valued[0] is not self.margins:
+            self._valued = self.margins, self.problem.objective(self.margins, self.metric)
+        return self._valued[1]
 
     def scale(self) -> float:
         """What a gap is to be compared with: |objective|, for the hinge not below |alpha_max|.
