@@ -4,14 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 LOWER_BOUNDS := numpy==1.26.0 scipy==1.12.0 scikit-learn==1.6.0 pandas==2.1.1 polars==1.0.0 \
-	pyarrow==15.0.0 matplotlib==3.8.0 highspy==1.7.2
+	pyarrow==15.0.0 matplotlib==3.8.0 highspy==1.7.2 numba==0.59.0 faiss-cpu==1.8.0
 # metric-learn 0.7.0 calls what scikit-learn 1.8 took away.
 PEERS := .venv-peers
 PEER_VERSIONS := scikit-learn==1.7.2 metric-learn==0.7.0 mlpack==4.8.0
 # The tests share the cores among themselves; a BLAS that does so too slows them down.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: demo test test-oldest lint bench peers clean
+.PHONY: demo test test-oldest lint bench bench-full peers clean
 
 demo: $(VENV)/.demo
 	$(BIN)/boostmetric demo
@@ -28,8 +28,17 @@ lint: $(VENV)/.test
 test-oldest: $(OLDEST)/.test
 	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -n auto --dist worksteal
 
+# A few minutes; the data of BOOSTMETRIC_DATA where it is set.
 bench: $(VENV)/.test
-	$(BIN)/python benchmarks/letter.py
+	$(BIN)/python benchmarks/speed.py
+
+# Half an hour on a quiet machine; writes the tables of benchmarks/RESULTS.md.
+bench-full: $(VENV)/.test
+	$(BIN)/python benchmarks/speed.py --full --write
+	$(BIN)/python benchmarks/speed.py --full --threads 2 --write
+	$(BIN)/python benchmarks/letter.py --write
+	$(BIN)/python benchmarks/evaluation.py --write
+	$(BIN)/python benchmarks/corrective.py --write
 
 # What benchmarks/peers.py compares with, in an environment of its own.
 peers: $(PEERS)/.peers

@@ -360,7 +360,7 @@ def test_tolerance_ends_a_fit_at_the_optimum(blobs: Data) -> None:
 def test_no_metric_beats_the_bound_of_another_fit(blobs: Data) -> None:
     X, y = blobs
     fits = [
-        BoostMetric(solver=solver, max_iter=n).fit(X, y)
+        BoostMetric(solver=solver, max_iter=n, tol=1e-9).fit(X, y)
         for solver in ("stagewise", "totally_corrective")
         for n in (3, 30)
     ]

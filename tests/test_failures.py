@@ -27,6 +27,9 @@ Labelled = tuple[NDArray, NDArray]
 
 every_solver = pytest.mark.parametrize("solver", ["stagewise", "totally_corrective"])
 every_method = pytest.mark.parametrize("method", ["value", "duals"])
+every_block = pytest.mark.parametrize(
+    ("solver", "block_size"), [("stagewise", 1), ("stagewise", 3), ("totally_corrective", 4)]
+)
 
 
 class Failing(Loss):
@@ -106,22 +109,27 @@ def data(blobs: Labelled) -> tuple[NDArray, Comparisons]:
     return blobs[0], Comparisons.from_labels(*blobs)
 
 
-@every_solver
+@every_block
 @every_method
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize("n_good", [1, 2])
 def test_the_error_names_the_iteration_and_the_fit_is_that_of_the_one_before(
-    n_good: int, once: bool, method: str, solver: str, data: tuple[NDArray, Comparisons]
+    n_good: int,
+    once: bool,
+    method: str,
+    solver: str,
+    block_size: int,
+    data: tuple[NDArray, Comparisons],
 ) -> None:
-    options: dict[str, Any] = {"solver": solver, "tol": 0.0}
-    good = calls_of(method, *data, max_iter=n_good, **options)
-    error = failure(*data, Failing(method, good, once), max_iter=20, **options)
+    options: dict[str, Any] = {"solver": solver, "block_size": block_size, "tol": 0.0}
+    good = calls_of(method, *data, max_iter=n_good * block_size, **options)
+    error = failure(*data, Failing(method, good, once), max_iter=20 * block_size, **options)
     assert re.search(rf"in iteration {n_good + 1}\b", str(error))
     assert "Failing()" in str(error)
     low, high = range_in(error)
     assert math.isfinite(low)
     assert low < high < math.inf
-    expected = boost(*data, Logistic(), max_iter=n_good, **options)
+    expected = boost(*data, Failing(), max_iter=n_good * block_size, **options)
     fit = error.fit
     assert isinstance(fit, Boosting)
     assert fit.status is Status.FAILED
@@ -132,13 +140,13 @@ def test_the_error_names_the_iteration_and_the_fit_is_that_of_the_one_before(
     assert fit.history[-1].objective == expected.history[-1].objective
 
 
-@every_solver
+@every_block
 @every_method
 def test_margins_and_duals_are_those_of_the_metric_that_is_kept(
-    method: str, solver: str, data: tuple[NDArray, Comparisons]
+    method: str, solver: str, block_size: int, data: tuple[NDArray, Comparisons]
 ) -> None:
-    options: dict[str, Any] = {"solver": solver, "tol": 0.0}
-    good = calls_of(method, *data, max_iter=2, **options)
+    options: dict[str, Any] = {"solver": solver, "block_size": block_size, "tol": 0.0}
+    good = calls_of(method, *data, max_iter=2 * block_size, **options)
     X, comparisons = data
     fit = failure(*data, Failing(method, good), **options).fit
     margins = problem_of(X, comparisons).margins(fit.metric)
@@ -160,15 +168,19 @@ def test_the_margins_that_are_named_are_those_that_failed(
         assert error.fit.margins.max() <= limit
 
 
-@every_solver
+@every_block
 def test_a_failure_in_the_certificate_leaves_no_bound(
-    solver: str, data: tuple[NDArray, Comparisons]
+    solver: str, block_size: int, data: tuple[NDArray, Comparisons]
 ) -> None:
     # The gap is looked at after 4 iterations; without a look there is no call after the last one.
-    options: dict[str, Any] = {"solver": solver, "max_iter": 4}
+    options: dict[str, Any] = {
+        "solver": solver,
+        "block_size": block_size,
+        "max_iter": 4 * block_size,
+    }
     good = calls_of("duals", *data, tol=0.0, **options)
     fit = boost(*data, Failing("duals", good), tol=1e-12, **options)
-    expected = boost(*data, "logistic", tol=0.0, **options)
+    expected = boost(*data, Failing(), tol=0.0, **options)
     assert fit.history[-1].duality_gap == np.inf
     assert np.array_equal(fit.metric.matrix, expected.metric.matrix)
 
@@ -194,12 +206,14 @@ def test_a_failure_in_the_first_iteration_has_a_fit_without_directions(
     assert error.fit.status is Status.FAILED
 
 
-@every_solver
-def test_a_failed_fit_can_be_gone_on_from(solver: str, data: tuple[NDArray, Comparisons]) -> None:
-    options: dict[str, Any] = {"solver": solver, "tol": 0.0}
-    good = calls_of("duals", *data, max_iter=2, **options)
+@every_block
+def test_a_failed_fit_can_be_gone_on_from(
+    solver: str, block_size: int, data: tuple[NDArray, Comparisons]
+) -> None:
+    options: dict[str, Any] = {"solver": solver, "block_size": block_size, "tol": 0.0}
+    good = calls_of("duals", *data, max_iter=2 * block_size, **options)
     kept = failure(*data, Failing("duals", good), **options).fit
-    resumed = boost(*data, "logistic", start=kept.metric, max_iter=5, **options)
+    resumed = boost(*data, "logistic", start=kept.metric, max_iter=5 * block_size, **options)
     assert resumed.objective() < kept.history[-1].objective
 
 
@@ -240,17 +254,23 @@ def test_the_losses_that_come_with_it_do_not_fail_on_large_features(
 # The estimator.
 
 
-@every_solver
+@every_block
 @every_method
 @pytest.mark.parametrize("once", [False, True])
 def test_the_estimator_raises_and_is_fitted_nevertheless(
-    once: bool, method: str, solver: str, blobs: Labelled, data: tuple[NDArray, Comparisons]
+    once: bool,
+    method: str,
+    solver: str,
+    block_size: int,
+    blobs: Labelled,
+    data: tuple[NDArray, Comparisons],
 ) -> None:
-    good = calls_of(method, *data, solver=solver, tol=0.0, max_iter=2)
-    learner = BoostMetric(loss=Failing(method, good, once), solver=solver, tol=0.0)
+    options: dict[str, Any] = {"solver": solver, "block_size": block_size, "tol": 0.0}
+    good = calls_of(method, *data, max_iter=2 * block_size, **options)
+    learner = BoostMetric(loss=Failing(method, good, once), **options)
     with pytest.raises(NotANumberError, match=r"in iteration 3,"):
         learner.fit(*blobs)
-    expected = BoostMetric(solver=solver, tol=0.0, max_iter=2).fit(*blobs)
+    expected = BoostMetric(loss=Failing(), max_iter=2 * block_size, **options).fit(*blobs)
     assert learner.status_ is Status.FAILED
     assert learner.n_iter_ == len(learner.history_["objective"]) == 2
     assert np.array_equal(learner.history_["objective"], expected.history_["objective"])

@@ -46,14 +46,15 @@ def test_some_comparisons_are_held_out_and_some_left(m: int, fraction: float, si
     assert chosen.max() < m
 
 
-def run(errors: list[float], **options: Any) -> tuple[int, int]:
+def run(errors: list[float], block_size: int = 1, **options: Any) -> tuple[int, int]:
     """A fit whose metric after i iterations has errors[i − 1]; when it stopped, which was kept."""
-    fit: Any = SimpleNamespace(history=[], problem=SimpleNamespace(n_features=1))
+    fit: Any = SimpleNamespace(history=[], n_tried=0, problem=SimpleNamespace(n_features=1))
     kept: list[Metric] = []
     fit.restart = kept.append
     stopping = EarlyStopping(lambda metric: errors[metric.n_directions - 1], **options)
     for _ in errors:
         fit.history.append(0)
+        fit.n_tried += block_size
         fit.metric = Metric(np.ones((1, len(fit.history))), np.ones(len(fit.history)))
         if stopping(fit):
             break
@@ -68,6 +69,17 @@ def test_stops_after_patience_and_keeps_the_first_of_the_best() -> None:
 
 def test_looks_every_stride_and_at_the_end() -> None:
     assert run([0.5, 0.1, 0.3, 0.4, 0.2], patience=10, stride=3) == (5, 5)
+
+
+def test_patience_and_stride_are_numbers_of_directions() -> None:
+    # Blocks of 4: the best at 8 directions, and the end at 8 + 12 = 20 of them, or more.
+    errors = [0.5, 0.3, 0.4, 0.3, 0.3, 0.1]
+    assert run(errors, block_size=4, patience=12) == (5, 2)
+    assert run(errors, block_size=4, patience=9) == (5, 2)
+    assert run(errors, block_size=4, patience=8) == (4, 2)
+    # Looks at 8 and 16 directions, and at the end.
+    assert run([0.1, 0.5, 0.2, 0.4, 0.6], block_size=4, patience=99, stride=5) == (5, 4)
+    assert run([0.1, 0.5, 0.2, 0.4, 0.6], block_size=4, patience=99, stride=4) == (5, 1)
 
 
 def test_nothing_is_kept_that_does_not_beat_what_was_before() -> None:

@@ -11,7 +11,9 @@ import boostmetric
 PACKAGE = "boostmetric"
 FOLDER = Path(boostmetric.__file__).parent
 ENGINE = [
+    "kernels",
     "mining",
+    "neighbors",
     "comparisons",
     "losses",
     "metric",

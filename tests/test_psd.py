@@ -423,7 +423,7 @@ def test_a_path_may_be_of_comparisons_with_absolute_alphas(
         ),
         (
             {"eigen_solver": "qr"},
-            "eigen_solver='qr' will not do: one of 'exact', 'lanczos', 'power', 'randomized' is",
+            "eigen_solver='qr' will not do: one of 'auto', 'exact', 'lanczos', 'power', 'randomiz",
         ),
         (
             {"solver": "newton"},

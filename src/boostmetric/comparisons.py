@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from boostmetric._warn import warn
 from boostmetric.mining import NONE, nearest_targets_and_impostors
+from boostmetric.neighbors import Index, indexed_targets_and_impostors
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,7 @@ class Comparisons:
     gaps : array of shape (m,), or None if all are 0
     weights : array of shape (m,), or None if all are 1
     n_points : the number of rows of X that was stated when the comparisons were made, or None
+    recall : share of the true neighbours that an index found, or None where none was used
 
     Examples
     --------
@@ -43,6 +45,7 @@ class Comparisons:
     gaps: NDArray | None = None
     weights: NDArray | None = None
     n_points: int | None = None
+    recall: float | None = None
 
     def __len__(self) -> int:
         return len(self.near)
@@ -58,6 +61,7 @@ class Comparisons:
         n_targets: int = 3,
         n_impostors: int = 3,
         *,
+        neighbors: str | Index = "exact",
         sample_weight: ArrayLike | None = None,
         n_jobs: int | None = None,
     ) -> Comparisons:
@@ -74,6 +78,9 @@ class Comparisons:
         y : array of shape (n,), labels of any type that can be sorted
         n_targets, n_impostors : numbers of neighbours; where a class has fewer, those that exist
             are used, with a warning
+        neighbors : "exact", "approximate" (FAISS or PyNNDescent, `boostmetric[approximate]`), or an
+            object with `fit(X)` and `kneighbors(X, n_neighbors)`; how many of the true neighbours
+            such an index finds is measured on a sample, and is in `recall`
         sample_weight : array of shape (n,), the weight of the comparisons that a point is the
             first point of. A point of weight 0 takes no part at all
         n_jobs : number of threads for the search; the result does not depend on it
@@ -96,9 +103,12 @@ class Comparisons:
                 raise ValueError(f"{name}={number} will not do: at least 1 is needed.")
         rows = np.arange(len(X)) if weights is None else np.flatnonzero(weights > 0)
 
-        targets, impostors = nearest_targets_and_impostors(
-            X[rows], labels[rows], n_targets, n_impostors, n_jobs
-        )
+        recall = None
+        search = (X[rows], labels[rows], n_targets, n_impostors)
+        if isinstance(neighbors, str) and neighbors == "exact":
+            targets, impostors = nearest_targets_and_impostors(*search, n_jobs)
+        else:
+            targets, impostors, recall = indexed_targets_and_impostors(*search, neighbors, n_jobs)
         _warn_of_missing(classes, labels[rows], targets, "target", "n_targets")
         _warn_of_missing(classes, labels[rows], impostors, "impostor", "n_impostors")
         anchor = np.repeat(np.arange(len(rows)), n_targets * n_impostors)
@@ -106,11 +116,12 @@ class Comparisons:
         impostor = np.tile(impostors, (1, n_targets)).ravel()
         exist = (target != NONE) & (impostor != NONE)
         triplets = rows[np.stack([anchor, target, impostor], axis=1)[exist]]
-        return cls.from_triplets(
+        made = cls.from_triplets(
             triplets,
             weights=None if weights is None else weights[triplets[:, 0]],
             n_points=len(X),
         )
+        return replace(made, recall=recall)
 
     @classmethod
     def from_triplets(

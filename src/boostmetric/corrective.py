@@ -76,17 +76,16 @@ def correct(
     cost = problem.regularizer.of_coefs(directions)
     scale = _scale(problem.operator, directions, columns, duals)
     tolerances, highest = np.full(len(coefs), accuracy), np.full(len(coefs), np.inf)
-    coefs, n_evaluations = _descend(problem, evaluate, cost, coefs, highest, scale, tolerances)
-    kept = coefs > 0
-    margins, _ = evaluate(coefs)
+    found = _descend(problem, evaluate, cost, coefs, highest, scale, tolerances)
+    kept = found.coefs > 0
     return Correction(
         directions=directions[:, kept],
-        coefs=coefs[kept],
-        margins=margins,
-        duals=problem.duals(margins),
+        coefs=found.coefs[kept],
+        margins=found.margins,
+        duals=found.duals,
         columns=None if columns is None else columns[:, kept],
-        n_evaluations=n_evaluations,
-        bounded=_is_bounded(problem, problem.plus_gaps(margins), lambda far: cost(far * coefs)[0]),
+        n_evaluations=found.n_evaluations,
+        bounded=_is_bounded(problem, evaluate, cost, found.coefs),
     )
 
 
@@ -140,26 +139,33 @@ def correct_block(
     # On comparisons that can be satisfied there may be no end to what pays.
     highest = np.append(1.0, ENOUGH * scale[1:])
     tolerances = accuracy * np.append(old.sum(), np.ones(block.shape[1]))
-    z, n_evaluations = _descend(problem, evaluate, cost, start, highest, scale, tolerances)
-    coefs = np.concatenate([z[0] * old, z[1:]])
+    found = _descend(problem, evaluate, cost, start, highest, scale, tolerances)
+    factor, new = found.coefs[0], found.coefs[1:]
+    coefs = np.concatenate([factor * old, new])
     kept = coefs > 0
-    margins, _ = evaluate(z)
-    added = np.append(0.0, z[1:])
     return Correction(
         directions=directions[:, kept],
         coefs=coefs[kept],
-        margins=margins,
-        duals=problem.duals(margins),
+        margins=found.margins,
+        duals=found.duals,
         columns=None,
-        n_evaluations=n_evaluations,
-        bounded=_is_bounded(
-            problem, problem.plus_gaps(evaluate(added)[0]), lambda far: cost(far * added)[0]
-        ),
+        n_evaluations=found.n_evaluations,
+        bounded=_is_bounded(problem, evaluate, cost, np.append(0.0, new)),
     )
 
 
 Evaluate = Callable[[NDArray], tuple[NDArray, Callable[[NDArray], NDArray]]]
 """From coefficients to margins, and to the map from duals to the slopes vᵀÂv of the directions."""
+
+
+@dataclass(eq=False)
+class _Minimum:
+    """Coefficients, and the margins and duals that they lead to."""
+
+    coefs: NDArray
+    margins: NDArray
+    duals: NDArray
+    n_evaluations: int
 
 
 def _descend(
@@ -170,21 +176,22 @@ def _descend(
     highest: NDArray,
     scale: NDArray,
     tolerances: NDArray,
-) -> tuple[NDArray, int]:
-    """Minimise F(ρ(w)) + R(w) over 0 ≤ w ≤ highest by L-BFGS-B; w, and the number of evaluations.
+) -> _Minimum:
+    """Minimise F(ρ(w)) + R(w) over 0 ≤ w ≤ highest by L-BFGS-B.
 
     The search ends when no projected slope exceeds its tolerance. `scale` holds changes of w that
     matter about equally.
     """
     highest = highest / scale
-    n_evaluations, ascent = 0, np.zeros(len(start))
+    last, ascent = _Minimum(start, start, start, 0), np.zeros(len(start))
 
     def objective(z: NDArray) -> tuple[float, NDArray]:
-        nonlocal n_evaluations, ascent
-        n_evaluations += 1
-        margins, slopes = evaluate(z * scale)
-        price, prices = cost(z * scale)
+        nonlocal last, ascent
+        coefs = z * scale
+        margins, slopes = evaluate(coefs)
+        price, prices = cost(coefs)
         value, duals = problem.value_and_duals(margins)
+        last = _Minimum(coefs, margins, duals, last.n_evaluations + 1)
         ascent = prices - slopes(duals)
         return value + price, scale * ascent
 
@@ -203,7 +210,9 @@ def _descend(
         callback=stop,
         options={"maxcor": 20, "maxfun": MAX_EVALUATIONS, "ftol": 1e-15, "gtol": 0.0},
     )
-    return found.x * scale, n_evaluations
+    if not np.array_equal(found.x * scale, last.coefs):  # it ended at an earlier point
+        objective(found.x)
+    return last
 
 
 def _scale(
@@ -254,11 +263,14 @@ def _by_matrix(problem: Problem, directions: NDArray) -> Evaluate:
     return evaluate
 
 
-def _is_bounded(problem: Problem, values: NDArray, cost: Callable[[float], float]) -> bool:
-    """Whether the objective grows in the end as ⟨A_r, M⟩ and R, its cost, are multiplied."""
+def _is_bounded(problem: Problem, evaluate: Evaluate, cost: CoefCost, coefs: NDArray) -> bool:
+    """Whether the objective grows in the end as the coefficients are multiplied."""
+    if math.isfinite(problem.loss.lower):
+        return True
+    values = problem.plus_gaps(evaluate(coefs)[0])
     largest = float(np.abs(values).max())
-    if largest == 0 or math.isfinite(problem.loss.lower):
+    if largest == 0:
         return True
     far = FAR / largest
     duals = problem.duals(values.dtype.type(far) * values)
-    return float(duals.astype(np.float64) @ values) <= cost(far) / far
+    return float(duals.astype(np.float64) @ values) <= cost(far * coefs)[0] / far

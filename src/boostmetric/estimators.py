@@ -20,6 +20,7 @@ from boostmetric.initial import starting_transformation
 from boostmetric.losses import Loss
 from boostmetric.metric import Metric
 from boostmetric.monitor import CallbackSupportMixin, Monitor, with_callbacks
+from boostmetric.neighbors import Index
 from boostmetric.parameters import check_parameters, options_of
 from boostmetric.passes import boost_passes, completed, history_of
 from boostmetric.state import Status
@@ -57,10 +58,12 @@ class BoostMetric(
     block_size : int or None, default=None
         Directions that an iteration adds. With 1 the stage-wise solver is the paper's algorithm;
         in a larger block coefficients are found together, and older ones scaled with them, which
-        is faster. None is 16 (8 for more than 600 features), or 1 for fewer than 16 features or
-        10,000 comparisons; it is 4 for the totally corrective solver.
+        is faster. None is 16 (D/2 if that is less, 8 for more than 600 features), or 1 for fewer
+        than 16 features or 10,000 comparisons; it is 4 for the totally corrective solver.
     n_neighbors : int or (int, int), default=3
         With labels, the number of targets and of impostors of each point.
+    neighbors : {"exact", "approximate"} or index, default="exact"
+        How they are looked for; an index is an object with `fit(X)` and `kneighbors(X, k)`.
     n_passes : int, default=1
         With labels, how often neighbours are looked for: after each pass again, in the space it
         learned.
@@ -148,6 +151,7 @@ class BoostMetric(
         max_iter: int = 500,
         block_size: int | None = None,
         n_neighbors: int | tuple[int, int] = 3,
+        neighbors: str | Index = "exact",
         n_passes: int = 1,
         n_components: int | float | None = None,
         init: str | ArrayLike | None = None,
@@ -169,6 +173,7 @@ class BoostMetric(
         self.max_iter = max_iter
         self.block_size = block_size
         self.n_neighbors = n_neighbors
+        self.neighbors = neighbors
         self.n_passes = n_passes
         self.n_components = n_components
         self.init = init
@@ -421,6 +426,7 @@ class BoostMetric(
             weights,
             comparisons,
             n_neighbors=self._neighbors(),
+            neighbors=self.neighbors,
             n_jobs=self.n_jobs,
             validation_fraction=self.validation_fraction if self.early_stopping else None,
             patience=self.n_iter_no_change,

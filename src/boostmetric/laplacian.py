@@ -23,6 +23,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import LinearOperator
 
 from boostmetric.comparisons import Comparisons
+from boostmetric.kernels import compiled
 from boostmetric.metric import Metric, pair_squares
 from boostmetric.mining import centred
 from boostmetric.operators import OPERATOR_ABOVE, Operator, symmetric_operator
@@ -143,9 +144,19 @@ class ComparisonOperator(Operator):
         half = np.zeros((self.n_features, self.n_features), dtype=self.dtype)
         size = max(1, BLOCK_ENTRIES // self.n_features)
         for begin in range(0, len(self.X), size):
-            rows = slice(begin, begin + size)
-            half += self.X[rows].T @ (half_laplacian[rows] @ self.X)
+            block = self.X[begin : begin + size]
+            half += block.T @ self._rows_times_points(half_laplacian, begin, len(block))
         return half + half.T
+
+    def _rows_times_points(self, matrix: csr_matrix, begin: int, size: int) -> NDArray:
+        """So many rows of H·X."""
+        loops = compiled(matrix.nnz * self.n_features)
+        if loops is None:
+            product: NDArray = matrix[begin : begin + size] @ self.X
+            return product
+        product = np.empty((size, self.n_features), dtype=self.dtype)
+        loops.sparse_rows(matrix.indptr, matrix.indices, matrix.data, self.X, begin, product)
+        return product
 
     def _half_laplacian(self, q: NDArray) -> csr_matrix:
         """H = ½·diag(d) − U for the graph with the weights q."""

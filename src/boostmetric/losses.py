@@ -45,6 +45,12 @@ class Loss(ABC):
     solvers: ClassVar[tuple[str, ...]] = ("stagewise", "totally_corrective")
     regularizers: ClassVar[tuple[str, ...]] = ("trace", "frobenius")
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """A class that overrides `value` or `duals` does not inherit how another shares work."""
+        super().__init_subclass__(**kwargs)
+        if {"value", "duals"} & vars(cls).keys() and "value_and_duals" not in vars(cls):
+            cls.value_and_duals = Loss.value_and_duals  # type: ignore[method-assign]
+
     @abstractmethod
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
         """F(ρ), finite for finite margins of any size. Sums run in float64."""
@@ -87,16 +93,20 @@ class Exponential(Loss):
 
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
         """F(ρ), by the shifted form −ρ_min + log Σ c_r·exp(ρ_min − ρ_r)."""
-        return self.value_and_duals(margins, weights)[0]
+        return self._both(margins, weights)[0]
 
     def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
         """The softmax of −ρ, weighted."""
-        return self.value_and_duals(margins, weights)[1]
+        return self._both(margins, weights)[1]
 
     def value_and_duals(
         self, margins: NDArray, weights: NDArray | None = None
     ) -> tuple[float, NDArray]:
         """Both, from the same exponentials."""
+        return self._both(margins, weights)
+
+    @staticmethod
+    def _both(margins: NDArray, weights: NDArray | None) -> tuple[float, NDArray]:
         lowest = margins.min()
         terms = lowest - margins
         np.exp(terms, out=terms)

@@ -17,11 +17,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from threading import Lock
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import eigh
 from sklearn.utils.parallel import Parallel, delayed
+
+from boostmetric.kernels import compiled
 
 BLOCK = 1024
 """Points on either side of a block of pairs."""
@@ -116,13 +119,17 @@ def nearest_targets_and_impostors(
 class _Nearest:
     """The k nearest points so far of n points, by squared distance and then by row number."""
 
-    def __init__(self, n: int, k: int) -> None:
-        self.k = k
+    def __init__(self, n: int, k: int, loops: Any = None) -> None:
+        self.k, self._loops = k, loops
         self.squares = np.full((n, k), np.inf)
         self.rows = np.full((n, k), NONE, dtype=np.intp)
 
     def offer(self, points: NDArray, rows: NDArray, squares: NDArray) -> NDArray:
         """Take in neighbours `rows` of the points; the points that have a nearer one now."""
+        if self._loops is not None:
+            changed = np.zeros(len(points), dtype=bool)
+            self._loops.offer(points, rows, squares, self.squares, self.rows, changed)
+            return points[changed]
         last = self.squares[points, -1]
         better = np.flatnonzero(squares <= last)
         points, rows, squares, last = points[better], rows[better], squares[better], last[better]
@@ -213,7 +220,8 @@ class _Search:
         self, points: NDArray, rows: NDArray, labels: NDArray, n_neighbors: tuple[int, int]
     ) -> None:
         self.points, self.rows, self.labels = points, rows, labels
-        self.sides = tuple(_Nearest(len(points), k) for k in n_neighbors)
+        self._loops = compiled(len(points) ** 2 // 100)
+        self.sides = tuple(_Nearest(len(points), k, self._loops) for k in n_neighbors)
         self._blocks = list(_blocks(labels))
         self._lock = Lock()
 
@@ -278,20 +286,33 @@ class _Search:
 
     def _look(self, side: int, i: NDArray, j: NDArray) -> None:
         """Take in those pairs that are near by all coordinates."""
-        products, floors = self._sketches.products(i, j), self._floors[side]
-        near = (products >= floors[i]) | (products >= floors[j])
+        sketches, floors = self._sketches, self._floors[side]
+        if self._loops is None:
+            products = sketches.products(i, j)
+            near = (products >= floors[i]) | (products >= floors[j])
+        else:
+            near = np.empty(len(i), dtype=bool)
+            self._loops.near_pairs(i, j, sketches.whole, sketches.half, floors, near)
         self._take(side, i[near], j[near])
 
     def _take(self, side: int, i: NDArray, j: NDArray) -> None:
         """Offer pairs to both of their ends."""
-        differences = self.points[i].astype(np.float64)
-        differences -= self.points[j]
-        squares = np.einsum("pd,pd->p", differences, differences)
+        squares = self._squares(i, j)
         with self._lock:
             for one, other in ((i, j), (j, i)):
                 changed = self.sides[side].offer(one, self.rows[other], squares)
                 last = self.sides[side].squares[changed, -1]
                 self._floors[side][changed] = self._sketches.floors(last)
+
+    def _squares(self, i: NDArray, j: NDArray) -> NDArray:
+        """‖x_i − x_j‖² of pairs, from differences in float64."""
+        if self._loops is not None:
+            squares = np.empty(len(i))
+            self._loops.pair_squares(i, j, self.points, squares)
+            return squares
+        differences = self.points[i].astype(np.float64)
+        differences -= self.points[j]
+        return np.einsum("pd,pd->p", differences, differences)
 
 
 def _sides_of(one: NDArray, other: NDArray) -> Iterator[tuple[int, NDArray | None]]:

@@ -11,6 +11,7 @@ from boostmetric.boosting import DEFAULT_ALPHA
 from boostmetric.eigen import EIGEN_SOLVERS
 from boostmetric.initial import INITS
 from boostmetric.losses import LOSSES, Hinge, Loss, as_loss
+from boostmetric.neighbors import check_index
 from boostmetric.regularizers import REGULARIZERS
 from boostmetric.solvers import (
     SOLVERS,
@@ -85,6 +86,8 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
     for name, (will_do, needed) in RULES.items():
         if not will_do(parameters[name]):
             raise ValueError(f"{name}={parameters[name]!r} will not do: {needed} is needed.")
+    if not (isinstance(parameters["neighbors"], str) and parameters["neighbors"] == "exact"):
+        check_index(parameters["neighbors"])
     loss = as_loss(parameters["loss"])
     check_combination(loss, parameters["solver"] or default_solver(loss), parameters["regularizer"])
     alpha = parameters["alpha"]

@@ -20,7 +20,8 @@ from boostmetric.stagewise import line_search
 from boostmetric.state import Boosting
 
 BLOCK = 16
-"""Eigenvectors that the stage-wise solver adds in an iteration, where there is much to be done."""
+"""Eigenvectors that the stage-wise solver adds in an iteration, where there is much to be done, but
+no more than half of the features."""
 
 STALL = 1e-4
 """What a block must lower the objective by, as a share of it, for another to be added."""
@@ -37,8 +38,9 @@ HINGE_BLOCK = 2
 ROUNDING = 1e-8
 """Error of the program's π in float64, in units of `alpha_max`."""
 
-SLACK = 0.1
-"""How exact a correction is: the slopes that remain, relative to the violation that led to it."""
+SLACK, BLOCK_SLACK = 0.1, 0.3
+"""How exact a correction is, of all coefficients or of a block: the slopes that remain, relative to
+the violation that led to it."""
 
 MAX_TURNS = 4
 """Newton steps that turn the face, in an iteration, at most."""
@@ -100,7 +102,9 @@ def _add_block(fit: Boosting) -> Added:
         return Added(False, float(values[0]))
     new = vectors[:, excess > 0]
     before = fit.objective()
-    step = correct_block(problem, fit.metric, fit.margins, fit.duals, new, SLACK * float(excess[0]))
+    step = correct_block(
+        problem, fit.metric, fit.margins, fit.duals, new, BLOCK_SLACK * float(excess[0])
+    )
     done = _take(fit, step, before, values)
     gained = before - fit.objective()
     return replace(done, stalled=gained < STALL * max(abs(before), 1.0))
@@ -250,7 +254,7 @@ def default_block_size(loss: Loss, solver: str, n_features: int, n_matrices: int
     """How many directions a solver adds at a time, unless told otherwise.
 
     Where comparisons are few the paper's way, one at a time, is fast enough; and where features
-    are, a block would be all directions that there are.
+    are, a block would be most of the directions that there are.
     """
     if isinstance(loss, Hinge):
         return HINGE_BLOCK
@@ -258,7 +262,7 @@ def default_block_size(loss: Loss, solver: str, n_features: int, n_matrices: int
         return CORRECTIVE_BLOCK
     if n_features < BLOCK or n_matrices < MANY:
         return 1
-    return BLOCK if n_features <= OPERATOR_ABOVE else FOLLOWED
+    return min(BLOCK, n_features // 2) if n_features <= OPERATOR_ABOVE else FOLLOWED
 
 
 def default_solver(loss: Loss) -> str:

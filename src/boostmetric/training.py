@@ -22,6 +22,7 @@ from boostmetric.holdout import (
 )
 from boostmetric.metric import Metric
 from boostmetric.monitor import Monitor
+from boostmetric.neighbors import Index
 from boostmetric.passes import Pass
 from boostmetric.solvers import default_block_size
 from boostmetric.state import Boosting
@@ -36,7 +37,7 @@ class Training:
     labels : array of shape (n,), or None
     weights : of the points, array of shape (n,) or None
     comparisons : given beside or instead of labels, or None
-    n_neighbors : numbers of targets and impostors
+    n_neighbors, neighbors : numbers of targets and impostors, and how they are looked for
     n_jobs : threads that look for neighbours
     validation_fraction : share to hold out for early stopping; None for no early stopping
     patience : iterations without a better metric after which early stopping ends a pass
@@ -48,6 +49,7 @@ class Training:
     weights: NDArray | None = None
     comparisons: Comparisons | None = None
     n_neighbors: tuple[int, int] = (3, 3)
+    neighbors: str | Index = "exact"
     n_jobs: int | None = None
     validation_fraction: float | None = None
     patience: int = 50
@@ -81,7 +83,12 @@ class Training:
             weights = weights.copy()
             weights[self._held_out] = 0
         mined = Comparisons.from_labels(
-            points, self.labels, *self.n_neighbors, sample_weight=weights, n_jobs=self.n_jobs
+            points,
+            self.labels,
+            *self.n_neighbors,
+            neighbors=self.neighbors,
+            sample_weight=weights,
+            n_jobs=self.n_jobs,
         )
         return mined if self.comparisons is None else mined + self.comparisons
 
