@@ -416,29 +416,36 @@ def test_single_precision_stays_and_agrees_with_double(regularizer: str, loss: s
 
 
 class NaNAtCall(Loss):
-    """The logistic loss, whose duals are NaN from some call on."""
+    """The logistic loss, of which one method returns NaN from some call on."""
 
-    def __init__(self, last_good: float = math.inf) -> None:
-        self.last_good, self.calls = last_good, 0
+    def __init__(self, method: str, last_good: float = math.inf) -> None:
+        self.method, self.last_good, self.calls = method, last_good, 0
 
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
-        return float(np.logaddexp(0, -margins).sum())
+        return math.nan if self._fails("value") else float(np.logaddexp(0, -margins).sum())
 
     def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
-        self.calls += 1
         duals = expit(-margins)
-        return duals if self.calls <= self.last_good else np.full_like(duals, np.nan)
+        return np.full_like(duals, np.nan) if self._fails("duals") else duals
+
+    def _fails(self, method: str) -> bool:
+        self.calls += method == self.method
+        return method == self.method and self.calls > self.last_good
 
 
+@pytest.mark.parametrize("method", ["value", "duals"])
 @pytest.mark.parametrize("n_good", [0, 1, 2])
-@pytest.mark.parametrize("further", [0, 1, 3])
-def test_a_nan_within_a_block_takes_back_the_whole_block(n_good: int, further: int) -> None:
+@pytest.mark.parametrize("at", ["first", "second", "last"])
+def test_a_nan_within_a_block_takes_back_the_whole_block(at: str, n_good: int, method: str) -> None:
     X, c = draw_triplets(6)
     options: dict[str, Any] = {"block_size": 3, "alpha": 1e-4}
-    counting = NaNAtCall()
-    kept = boost(X, c, counting, max_iter=3 * n_good, **options)
+    kept_loss, next_loss = NaNAtCall(method), NaNAtCall(method)
+    kept = boost(X, c, kept_loss, max_iter=3 * n_good, **options)
+    n_calls = kept_loss.calls
+    boost(X, c, next_loss, max_iter=3 * (n_good + 1), **options)
+    last_good = {"first": n_calls, "second": n_calls + 1, "last": next_loss.calls - 1}[at]
     with pytest.raises(NotANumberError, match=rf"in iteration {n_good + 1},.*is kept") as caught:
-        boost(X, c, NaNAtCall(counting.calls + further), max_iter=12, **options)
+        boost(X, c, NaNAtCall(method, last_good), max_iter=12, **options)
     failed: Boosting = caught.value.fit
     assert failed.status is Status.FAILED
     assert len(failed.history) == n_good
@@ -574,11 +581,12 @@ def test_sizes_are_collected_by_the_absolute_values_of_expand(rng: np.random.Gen
 
 
 @pytest.mark.parametrize("entries", [1, 9, 20, 10**6])
+@pytest.mark.parametrize("n", [14, 23])
 def test_scatters_do_not_depend_on_how_rows_are_split(
-    entries: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    n: int, entries: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(laplacian, "BLOCK_ENTRIES", entries)
-    X, c = rng.normal(size=(23, 4)), mixed(rng)  # some points are in no comparison
+    X, c = rng.normal(size=(n, 4)), mixed(rng)  # of 23 points some are in no comparison
     operator, duals = ComparisonOperator(X, c), rng.exponential(size=len(c))
     expected = np.einsum("r,rij->ij", duals, matrices_of(X, c))
     np.testing.assert_allclose(operator.scatter(duals), expected, rtol=1e-11, atol=1e-11)

@@ -10,7 +10,12 @@ from scipy.linalg import block_diag
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, aslinearoperator
 
 from boostmetric import eigen
-from boostmetric.eigen import EIGEN_SOLVERS, leading_eigenpair, leading_eigenpairs
+from boostmetric.eigen import (
+    EIGEN_SOLVERS,
+    follow_eigenpairs,
+    leading_eigenpair,
+    leading_eigenpairs,
+)
 
 DTYPES = [np.float32, np.float64]
 
@@ -237,3 +242,33 @@ def test_a_guess_does_not_hide_the_leading_eigenvector(method: str) -> None:
     start = np.linalg.eigh(A)[1][:, 0]
     values, vectors = leading_eigenpairs(A, 1, start, method, 1e-8)
     assert_leading(float(values[0]), vectors[:, 0], A, 1e-8)
+
+
+def clustered(seed: int, D: int = 120) -> NDArray:
+    rng = np.random.default_rng(seed)
+    Q = np.linalg.qr(rng.standard_normal((D, D)))[0]
+    return (Q * np.concatenate([[9.0, 8.5, 8.0, 5.0], rng.uniform(-3, 3, D - 4)])) @ Q.T
+
+
+@pytest.mark.parametrize("k", [1, 3, 8])
+def test_followed_eigenpairs_come_close_and_stay_close(k: int) -> None:
+    A, change = clustered(0), clustered(1)
+    basis = None
+    for step in range(25):
+        now = A + 0.01 * step * change
+        values, vectors, basis = follow_eigenpairs(aslinearoperator(now), k, basis)
+        assert values.shape == (k,)
+        assert vectors.shape == (120, k)
+        assert basis.shape == (120, 2 * k)
+        np.testing.assert_allclose(vectors.T @ vectors, np.eye(k), atol=1e-10)
+        np.testing.assert_allclose(np.einsum("dj,dj->j", vectors, now @ vectors), values)
+        largest = np.linalg.eigvalsh(now)[::-1][:k]
+        assert (values <= largest + 1e-9).all()
+        assert values[0] >= 0.9 * largest[0]
+
+
+def test_an_operator_that_does_not_change_is_solved_in_the_end() -> None:
+    A, basis = clustered(2), None
+    for _ in range(60):
+        values, _, basis = follow_eigenpairs(aslinearoperator(A), 3, basis)
+    np.testing.assert_allclose(values, [9.0, 8.5, 8.0], rtol=1e-6)

@@ -8,6 +8,7 @@ once.
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
@@ -48,7 +49,7 @@ def pair_squares(i: NDArray, j: NDArray, points: NDArray, squares: NDArray) -> N
         x, z = points[i[p]], points[j[p]]
         total = 0.0
         for d in range(points.shape[1]):
-            difference = float(x[d]) - float(z[d])
+            difference = np.float64(x[d]) - np.float64(z[d])
             total += difference * difference
         squares[p] = total
 
