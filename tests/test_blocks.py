@@ -124,7 +124,7 @@ def test_the_factor_and_the_coefficients_of_a_block_are_the_best(
     margins = problem.margins(old)
     block = np.linalg.eigh(matrices_of(X, c).sum(axis=0))[1][:, ::-1][:, :3]
     before = margins.copy(), old.matrix
-    step = correct_block(problem, old, margins, problem.duals(margins), block, accuracy=1e-9)
+    step = correct_block(problem, old, margins, block, accuracy=1e-9)
     found = Metric(step.directions, step.coefs).matrix
 
     def matrix(z: NDArray) -> NDArray:
@@ -171,7 +171,7 @@ def test_margins_and_duals_of_a_block_are_those_of_its_metric(weighted: bool, lo
     old = old_metric("large", X, c)
     margins = problem.margins(old)
     block = np.linalg.qr(np.random.default_rng(2).normal(size=(5, 4)))[0]
-    step = correct_block(problem, old, margins, problem.duals(margins), block, accuracy=1e-3)
+    step = correct_block(problem, old, margins, block, accuracy=1e-3)
     expected = margins_of(Metric(step.directions, step.coefs).matrix, X, c)
     np.testing.assert_allclose(step.margins, expected, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(

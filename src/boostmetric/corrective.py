@@ -50,7 +50,6 @@ def correct(
     problem: Problem,
     directions: NDArray,
     coefs: NDArray,
-    duals: NDArray,
     accuracy: float,
     columns: NDArray | None = None,
 ) -> Correction:
@@ -61,7 +60,6 @@ def correct(
     Parameters
     ----------
     directions, coefs : arrays of shape (D, J) and (J,), where the search begins
-    duals : array of shape (m,), those there; they only say how coefficients are scaled
     accuracy : the largest projected slope that may remain, in the units of alpha
     columns : `Correction.columns` of an earlier correction that had the first of the directions
 
@@ -74,7 +72,7 @@ def correct(
     columns = _columns(problem.operator, directions, columns)
     evaluate = _by_matrix(problem, directions) if columns is None else _by_column(problem, columns)
     cost = problem.regularizer.of_coefs(directions)
-    scale = _scale(problem.operator, directions, columns, duals)
+    scale = _scale(problem, directions, columns)
     tolerances, highest = np.full(len(coefs), accuracy), np.full(len(coefs), np.inf)
     found = _descend(problem, evaluate, cost, coefs, highest, scale, tolerances)
     kept = found.coefs > 0
@@ -90,12 +88,7 @@ def correct(
 
 
 def correct_block(
-    problem: Problem,
-    metric: Metric,
-    margins: NDArray,
-    duals: NDArray,
-    block: NDArray,
-    accuracy: float,
+    problem: Problem, metric: Metric, margins: NDArray, block: NDArray, accuracy: float
 ) -> Correction:
     """Add a block of directions to a metric, with the coefficients that are best together.
 
@@ -105,7 +98,7 @@ def correct_block(
 
     Parameters
     ----------
-    metric, margins, duals : what there is
+    metric, margins : what there is
     block : array of shape (D, k), unit columns
     accuracy : as for `correct`
 
@@ -134,7 +127,7 @@ def correct_block(
         value, slopes = cost_of_all(np.concatenate([z[0] * old, z[1:]]))
         return value, np.append(slopes[: len(old)] @ old, slopes[len(old) :])
 
-    scale = np.append(1.0, _scale(operator, block, columns, duals))
+    scale = np.append(1.0, _scale(problem, block, columns))
     start = np.append(1.0, np.zeros(block.shape[1]))
     # On comparisons that can be satisfied there may be no end to what pays.
     highest = np.append(1.0, ENOUGH * scale[1:])
@@ -215,17 +208,18 @@ def _descend(
     return last
 
 
-def _scale(
-    operator: Operator, directions: NDArray, columns: NDArray | None, duals: NDArray
-) -> NDArray:
-    """Coefficients of the directions that change responses by about 1, in the weights of duals."""
-    weights = np.abs(duals)
+def _scale(problem: Problem, directions: NDArray, columns: NDArray | None) -> NDArray:
+    """Coefficients of the directions that change responses by about 1, by their weights."""
+    operator = problem.operator
+    weights = problem.weights
+    if weights is None:
+        weights = np.ones(operator.n_matrices, dtype=operator.dtype)
     if columns is not None:
         sizes = operator.collect_sizes(weights).astype(columns.dtype, copy=False) @ np.abs(columns)
     else:
         sizes = np.einsum("dj,dj->j", directions, operator.spread(weights) @ directions)
-    total = max(float(weights.sum(dtype=np.float64)), np.finfo(np.float64).tiny)
-    return 1 / np.maximum(sizes.astype(np.float64) / total, np.finfo(operator.dtype).tiny)
+    sizes = sizes.astype(np.float64) / float(weights.sum(dtype=np.float64))
+    return 1 / np.maximum(sizes, np.finfo(operator.dtype).tiny)
 
 
 def _columns(operator: Operator, directions: NDArray, known: NDArray | None) -> NDArray | None:

@@ -14,8 +14,8 @@ and what the index missed is measured on a sample.
 
 The built-in indexes are FAISS's cells around centres (IVF) and the graph of PyNNDescent, the first
 that is installed. An impostor lies where its asker's class does not, and a graph, which is walked
-towards the query, is at its worst with queries from elsewhere: on classes of 200,000 points HNSW
-found two thirds of the impostors in the time in which cells found 95 %.
+towards the query, is at its worst with queries from elsewhere: on a class of 200,000 points in 164
+dimensions FAISS's graph found 78 % of the impostors in the time in which its cells found 95 %.
 """
 
 from __future__ import annotations
@@ -308,7 +308,7 @@ def _measured_recall(search: _Search) -> float:
         squares = search.sides[side].squares[sample]
         found[side] = np.sum((squares <= bound) & (squares < np.inf))
         exist[side] = np.sum(true < np.inf)
-    recall = float(found.sum() / exist.sum()) if exist.any() else 1.0
+    recall = float(found.sum() / exist.sum())  # two places are neighbours of some kind
     logger.info(
         "the index found %.3f of the nearest neighbours of %d points: %d of %d targets, %d of %d "
         "impostors",
@@ -392,7 +392,10 @@ class _Faiss:
 
 
 class _NNDescent:
-    """PyNNDescent's graph of neighbours; compiled when first used, which takes a minute."""
+    """PyNNDescent's graph of neighbours; compiled when first used, which takes a minute.
+
+    The result depends a little on the number of threads.
+    """
 
     module = "pynndescent"
     n_neighbors = 30

@@ -102,9 +102,7 @@ def _add_block(fit: Boosting) -> Added:
         return Added(False, float(values[0]))
     new = vectors[:, excess > 0]
     before = fit.objective()
-    step = correct_block(
-        problem, fit.metric, fit.margins, fit.duals, new, BLOCK_SLACK * float(excess[0])
-    )
+    step = correct_block(problem, fit.metric, fit.margins, new, BLOCK_SLACK * float(excess[0]))
     done = _take(fit, step, before, values)
     gained = before - fit.objective()
     return replace(done, stalled=gained < STALL * max(abs(before), 1.0))
@@ -128,7 +126,6 @@ def add_correctively(fit: Boosting) -> Added:
         problem,
         np.column_stack([*fit.directions, new]),
         np.concatenate([fit.coefs, np.zeros(new.shape[1])]),
-        fit.duals,
         # Without a new direction, what is left is to make the coefficients exact.
         accuracy=SLACK * max(float(excess[0]), 1e-9 * fit.alpha_max),
         columns=fit.columns,
