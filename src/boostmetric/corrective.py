@@ -130,7 +130,8 @@ def correct_block(
     scale = np.append(1.0, _scale(problem, block, columns))
     start = np.append(1.0, np.zeros(block.shape[1]))
     # On comparisons that can be satisfied there may be no end to what pays.
-    highest = np.append(1.0, ENOUGH * scale[1:])
+    largest = max(1.0, float(np.abs(margins).max()))
+    highest = np.append(1.0, ENOUGH * largest * scale[1:])
     tolerances = accuracy * np.append(old.sum(), np.ones(block.shape[1]))
     found = _descend(problem, evaluate, cost, start, highest, scale, tolerances)
     factor, new = found.coefs[0], found.coefs[1:]

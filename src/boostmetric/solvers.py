@@ -105,7 +105,7 @@ def _add_block(fit: Boosting) -> Added:
     step = correct_block(problem, fit.metric, fit.margins, new, BLOCK_SLACK * float(excess[0]))
     done = _take(fit, step, before, values)
     gained = before - fit.objective()
-    return replace(done, stalled=gained < STALL * max(abs(before), 1.0))
+    return replace(done, stalled=gained < STALL * abs(before))
 
 
 def add_correctively(fit: Boosting) -> Added:
