@@ -310,7 +310,7 @@ def test_the_given_index_is_not_changed() -> None:
 @pytest.mark.parametrize(
     "index",
     ["exact", None, 3, NearestNeighbors, object(), np.zeros((2, 2)), {"fit": 1}],
-    ids=str,
+    ids=range(7),
 )
 def test_what_is_no_index_is_refused(index: Any) -> None:
     with pytest.raises(ValueError, match=r"is not an index: give 'approximate', or an object with"):

@@ -260,7 +260,7 @@ def test_at_the_end_no_direction_is_worth_more_than_the_price(seed: int) -> None
 
 
 def test_no_direction_is_added_again_and_again() -> None:
-    fit = boost(*random_problem(2), Hinge(0.3), tol=0.0, max_iter=120)
+    fit = boost(*random_problem(2), Hinge(0.3), tol=0.0, max_iter=240)
     assert fit.status is Status.NO_DIRECTION
 
 

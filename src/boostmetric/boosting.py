@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -163,6 +164,10 @@ def _learn(
         if not 0 <= alpha < math.inf:
             raise ValueError(f"alpha={alpha!r} will not do: a number, 0 or more, is needed.")
         problem = Problem(operator, loss, REGULARIZERS[regularizer](alpha), gaps, weights)
+    if block_size is not None and not (isinstance(block_size, Integral) and block_size >= 1):
+        raise ValueError(
+            f"block_size={block_size!r} will not do: an integer of 1 or more is needed."
+        )
     fit = _begin(problem, alpha_relative, eigen_solver, start)
     block_size = block_size or default_block_size(
         loss, solver, operator.n_features, operator.n_matrices

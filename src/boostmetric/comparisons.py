@@ -287,6 +287,11 @@ class Comparisons:
             self.n_points if other.n_points is None else other.n_points,
         )
 
+    @property
+    def n_counted(self) -> int:
+        """The number of those of positive weight."""
+        return len(self) if self.weights is None else int(np.count_nonzero(self.weights > 0))
+
     def counted(self) -> Comparisons:
         """Those of positive weight; a ValueError if there is none."""
         if self.weights is None:

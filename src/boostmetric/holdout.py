@@ -16,7 +16,7 @@ CHEAP = 1_000_000
 """Number of distances up to which held-out data are classified after every iteration."""
 
 STRIDE = 10
-"""Iterations from one look at the held-out data to the next, where a look is not cheap."""
+"""Directions from one look at the held-out data to the next, where a look is not cheap."""
 
 
 def hold_out_points(

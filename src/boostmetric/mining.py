@@ -32,14 +32,14 @@ BLOCK = 1024
 CHUNK_ENTRIES = 1 << 20
 """Coordinates of single pairs held at once (8 MB in float64)."""
 
-SAMPLE, SHARE = 512, 8
+SAMPLE, SHARE = 512, 32
 """First neighbours are looked for among so many points, or one in so many if that is more."""
 
-COARSE = 32
+COARSE = 24
 """Coordinates by which they are looked for."""
 
-KEPT_VARIANCE = 0.95
-"""Share of the variance that the axes of a sketch keep."""
+KEPT_VARIANCE, KEPT_IF_COMPILED = 0.95, 0.88
+"""Share of the variance that the axes of a sketch keep; less where a closer look costs less."""
 
 SHORT = 0.75
 """Sketches of more than this share of the coordinates are not worth their making."""
@@ -162,8 +162,8 @@ class _Sketches:
     unit: float
 
     @classmethod
-    def of(cls, points: NDArray, dtype: DTypeLike) -> _Sketches:
-        """The sketches of points, in the given precision."""
+    def of(cls, points: NDArray, dtype: DTypeLike, kept: float = KEPT_VARIANCE) -> _Sketches:
+        """The sketches of points, in the given precision, by axes that keep so much variance."""
         whole = points.astype(np.result_type(points, dtype))
         whole -= np.median(_sample(points), axis=0)
         check_range(whole)
@@ -173,7 +173,7 @@ class _Sketches:
         sizes = np.einsum("nd,nd->n", whole, whole)
         allowance = sizes * whole.dtype.type((whole.shape[1] + 8) * np.finfo(dtype).eps / 2)
         half = allowance - sizes / 2
-        short, one = _shortened(whole, sizes), np.ones_like(half)
+        short, one = _shortened(whole, sizes, kept), np.ones_like(half)
         left, right = np.column_stack([short, half, one]), np.column_stack([short, one, half])
         return cls(left, right, whole, half, allowance, unit)
 
@@ -193,13 +193,13 @@ def _sample(rows: NDArray) -> NDArray:
     return rows[:: max(1, min(SHARE, len(rows) // SAMPLE))]
 
 
-def _shortened(points: NDArray, sizes: NDArray) -> NDArray:
+def _shortened(points: NDArray, sizes: NDArray, share: float) -> NDArray:
     """Coordinates along the main principal axes and the length of the rest; or all of them."""
     part = _sample(points).astype(np.float64)
     part -= part.mean(axis=0)
     variances, axes = eigh(part.T @ part)
     kept = np.cumsum(variances[::-1])
-    d = int(np.searchsorted(kept, KEPT_VARIANCE * kept[-1])) + 1
+    d = int(np.searchsorted(kept, share * kept[-1])) + 1
     if d + 1 > SHORT * points.shape[1]:
         return points
     main = points @ axes[:, ::-1][:, :d].astype(points.dtype)
@@ -239,7 +239,8 @@ class _Search:
 
     def _begin(self, dtype: DTypeLike) -> None:
         """Make the sketches, and find first neighbours within the classes and without."""
-        self._sketches = _Sketches.of(self.points, dtype)
+        kept = KEPT_VARIANCE if self._loops is None else KEPT_IF_COMPILED
+        self._sketches = _Sketches.of(self.points, dtype, kept)
         self._floors = tuple(self._sketches.floors(side.squares[:, -1]) for side in self.sides)
         points = np.arange(len(self.labels))
         for block in self._blocks:
@@ -317,9 +318,12 @@ class _Search:
 
 def _sides_of(one: NDArray, other: NDArray) -> Iterator[tuple[int, NDArray | None]]:
     """The sides that pairs of such labels belong to, with a mask where it is some of them only."""
-    if np.intersect1d(one, other).size == 0:
+    if other.size == 0:
+        return
+    low, high = max(one.min(), other.min()), min(one.max(), other.max())
+    if low > high or np.intersect1d(one, other).size == 0:
         yield 1, None
-    elif one.min() == one.max() == other.min() == other.max():
+    elif low == high and (one == low).all() and (other == low).all():
         yield 0, None
     else:
         same = one[:, None] == other

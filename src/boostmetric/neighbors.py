@@ -80,7 +80,7 @@ def check_index(index: object) -> None:
 
     >>> check_index("exact")
     Traceback (most recent call last):
-    ValueError: index='exact' is not an index: ...
+    ValueError: neighbors='exact' is not an index: ...
     """
     if isinstance(index, str) and index == APPROXIMATE:
         _built_in()
@@ -88,7 +88,7 @@ def check_index(index: object) -> None:
     methods = [getattr(index, name, None) for name in ("fit", "kneighbors")]
     if isinstance(index, type) or not all(map(callable, methods)):
         raise ValueError(
-            f"index={index!r:.80} is not an index: give {APPROXIMATE!r}, or an object with the "
+            f"neighbors={index!r:.80} is not an index: give {APPROXIMATE!r}, or an object with the "
             "methods fit(X) and kneighbors(X, n_neighbors), such as "
             "sklearn.neighbors.NearestNeighbors(algorithm='kd_tree')."
         )
@@ -98,8 +98,8 @@ def check_index(index: object) -> None:
             signature(method).bind(*arguments)
         except TypeError as error:
             raise ValueError(
-                f"index={index!r:.80} is not an index: fit(X) and kneighbors(X, n_neighbors) are "
-                f"called with the points alone, but {method.__name__} says {str(error)!r}. Use "
+                f"neighbors={index!r:.80} is not an index: fit(X) and kneighbors(X, n_neighbors) "
+                f"are called with the points alone, but {method.__name__} says {str(error)!r}. Use "
                 "sklearn.neighbors.NearestNeighbors rather than a classifier."
             ) from None
         except ValueError:  # written in C, and does not say what it takes
@@ -437,7 +437,7 @@ def _built_in() -> type[_Faiss] | type[_NNDescent]:
         if find_spec(kind.module) is not None:
             return kind
     raise ImportError(
-        f"index={APPROXIMATE!r} needs FAISS or PyNNDescent, and neither is installed. Install one "
-        'with: pip install "boostmetric[approximate]" (or faiss-cpu, or pynndescent), or give an '
-        "index of your own, such as sklearn.neighbors.NearestNeighbors(algorithm='kd_tree')."
+        f"neighbors={APPROXIMATE!r} needs FAISS or PyNNDescent, and neither is installed. Install "
+        'one with: pip install "boostmetric[approximate]" (or faiss-cpu, or pynndescent), or give '
+        "an index of your own, such as sklearn.neighbors.NearestNeighbors(algorithm='kd_tree')."
     )

@@ -98,11 +98,12 @@ def _add_block(fit: Boosting) -> Added:
     problem = fit.problem
     values, vectors = _leading(fit, fit.block_size)
     excess = values - problem.regularizer.threshold
-    if excess[0] <= 0:
+    new, before = vectors[:, excess > 0], fit.objective()
+    if not new.size and not fit.directions:
         return Added(False, float(values[0]))
-    new = vectors[:, excess > 0]
-    before = fit.objective()
-    step = correct_block(problem, fit.metric, fit.margins, new, BLOCK_SLACK * float(excess[0]))
+    # Without a new direction, what is left is to take back what earlier steps took too far.
+    accuracy = BLOCK_SLACK * max(float(excess[0]), 1e-9 * fit.alpha_max)
+    step = correct_block(problem, fit.metric, fit.margins, new, accuracy)
     done = _take(fit, step, before, values)
     gained = before - fit.objective()
     return replace(done, stalled=gained < STALL * abs(before))

@@ -40,7 +40,7 @@ class Training:
     n_neighbors, neighbors : numbers of targets and impostors, and how they are looked for
     n_jobs : threads that look for neighbours
     validation_fraction : share to hold out for early stopping; None for no early stopping
-    patience : iterations without a better metric after which early stopping ends a pass
+    patience : directions without a better metric after which early stopping ends a pass
     rng : chooses what is held out
     boosting : the keyword arguments of `boost` but for the callback
     """
@@ -98,7 +98,7 @@ class Training:
         """One pass on points that `base`, if any, has mapped; what early stopping keeps of it."""
         options = dict(self.boosting)
         options["block_size"] = options["block_size"] or default_block_size(
-            options["loss"], options["solver"], points.shape[1], len(comparisons)
+            options["loss"], options["solver"], points.shape[1], comparisons.n_counted
         )
         monitor.begin_pass(n_iterations=-(-options["max_iter"] // options["block_size"]))
         early_stopping = self._early_stopping(points)
