@@ -97,7 +97,7 @@ def learn_psd(
     block_size : number of directions that an iteration adds. With 1 the stage-wise solver is the
         paper's algorithm. In a larger block it finds the coefficients of the new directions
         together, and with them one factor for all older ones, which is several times faster for the
-        same objective. By default 16 (D/2 if that is less, 8 for more than 600 features), or 1 for
+        same objective. By default 24 (D/2 if that is less, 8 for more than 600 features), or 1 for
         fewer than 16 features or 10,000 matrices; 4 for the totally corrective solver
     tol : end the fit when the duality gap is no more than this share of the objective; 0 does not
         look at the gap. None, the default, is 1e-3 for the totally corrective solver and 0 for the

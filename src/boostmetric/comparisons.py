@@ -147,8 +147,8 @@ class Comparisons:
         <1 comparisons of 2 pairs>
         """
         rows = _indices("triplets", triplets, 3)
-        _check_far(rows, rows[:, [0, 2]])
-        return cls._from_ends(rows[:, [0, 1]], rows[:, [0, 2]], gaps, weights, n_points)
+        _check_far(rows, rows[:, ::2])
+        return cls._from_ends(rows[:, :2], rows[:, ::2], gaps, weights, n_points)
 
     @classmethod
     def from_quadruplets(
@@ -235,10 +235,10 @@ class Comparisons:
         """From arrays (m, 2) of the near and the far pairs, in any order of their ends."""
         if len(near) == 0:
             raise ValueError("there are no comparisons: at least one is needed.")
-        ends = np.sort(np.concatenate([near, far]), axis=1)
-        ends[ends[:, 0] == ends[:, 1]] = 0
-        base = int(ends.max()) + 1
-        keys, inverse = np.unique(ends[:, 0] * base + ends[:, 1], return_inverse=True)
+        base = int(max(near.max(), far.max())) + 1
+        keys, inverse = np.unique(
+            np.concatenate([_keys(near, base), _keys(far, base)]), return_inverse=True
+        )
         positions = inverse.reshape(2, -1)
         if len(same := np.flatnonzero(positions[0] == positions[1])):
             raise ValueError(
@@ -372,6 +372,13 @@ def _warn_of_missing(
 
 def _name(label: object) -> str:
     return repr(label.item() if isinstance(label, np.generic) else label)
+
+
+def _keys(ends: NDArray, base: int) -> NDArray:
+    """One number for each pair of rows, whatever their order; 0 for a point with itself."""
+    low, high = np.minimum(ends[:, 0], ends[:, 1]), np.maximum(ends[:, 0], ends[:, 1])
+    keys: NDArray = np.where(low == high, 0, low * base + high)
+    return keys
 
 
 def _check_far(rows: NDArray, far: NDArray) -> None:

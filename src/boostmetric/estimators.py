@@ -58,7 +58,7 @@ class BoostMetric(
     block_size : int or None, default=None
         Directions that an iteration adds. With 1 the stage-wise solver is the paper's algorithm;
         in a larger block coefficients are found together, and older ones scaled with them, which
-        is faster. None is 16 (D/2 if that is less, 8 for more than 600 features), or 1 for fewer
+        is faster. None is 24 (D/2 if that is less, 8 for more than 600 features), or 1 for fewer
         than 16 features or 10,000 comparisons; it is 4 for the totally corrective solver.
     n_neighbors : int or (int, int), default=3
         With labels, the number of targets and of impostors of each point.

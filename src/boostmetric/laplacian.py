@@ -14,6 +14,7 @@ S is summed over blocks of rows: most of what is read is then still in the cache
 from __future__ import annotations
 
 from copy import copy
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -109,9 +110,13 @@ class ComparisonOperator(Operator):
     def measures(self, directions: NDArray) -> NDArray:
         """Those of several directions (D, k), of shape (P, k)."""
         projection = self.X @ directions
-        squares: NDArray = projection.take(self._i, axis=0)
-        squares -= projection.take(self._j, axis=0)
-        squares *= squares
+        squares = np.empty((self.n_measures, *projection.shape[1:]), dtype=projection.dtype)
+        size = max(1, BLOCK_ENTRIES // max(1, projection[:1].size))
+        for begin in range(0, len(squares), size):
+            pairs = slice(begin, begin + size)
+            block = np.take(projection, self._i[pairs], axis=0, out=squares[pairs])
+            block -= projection.take(self._j[pairs], axis=0)
+            block *= block
         return squares
 
     def expand(self, squares: NDArray) -> NDArray:
@@ -124,7 +129,11 @@ class ComparisonOperator(Operator):
 
     def collect_sizes(self, sizes: NDArray) -> NDArray:
         """Σ_{r: far=p} s_r + Σ_{r: near=p} s_r, of shape (P,)."""
-        return abs(self._differences).T @ sizes
+        return self._magnitudes.T @ sizes
+
+    @cached_property
+    def _magnitudes(self) -> csr_matrix:
+        return abs(self._differences)
 
     def values_of(self, matrix: NDArray) -> NDArray:
         """⟨A_r, N⟩ for a symmetric matrix N that need not be positive, shape (m,).

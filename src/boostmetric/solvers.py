@@ -19,9 +19,9 @@ from boostmetric.soft_margin import SoftMargin, check_solver
 from boostmetric.stagewise import line_search
 from boostmetric.state import Boosting
 
-BLOCK = 16
+BLOCK, FEWEST = 24, 16
 """Eigenvectors that the stage-wise solver adds in an iteration, where there is much to be done, but
-no more than half of the features."""
+no more than half of the features, of which there must be so many."""
 
 STALL = 1e-4
 """What a block must lower the objective by, as a share of it, for another to be added."""
@@ -258,7 +258,7 @@ def default_block_size(loss: Loss, solver: str, n_features: int, n_matrices: int
         return HINGE_BLOCK
     if solver == "totally_corrective":
         return CORRECTIVE_BLOCK
-    if n_features < BLOCK or n_matrices < MANY:
+    if n_features < FEWEST or n_matrices < MANY:
         return 1
     return min(BLOCK, n_features // 2) if n_features <= OPERATOR_ABOVE else FOLLOWED
 
