@@ -303,7 +303,7 @@ def test_blocks_gain_what_as_many_single_directions_gain(digits: Data) -> None:
     ("loss", "solver", "D", "m", "expected"),
     [
         ("logistic", "stagewise", 32, 10_000, 16),
-        ("exponential", "stagewise", 600, 10**6, 16),
+        ("exponential", "stagewise", 600, 10**6, 24),
         ("logistic", "stagewise", 16, 10_000, 8),
         ("logistic", "stagewise", 31, 10_000, 15),
         ("logistic", "stagewise", 601, 10_000, 8),
@@ -329,7 +329,7 @@ def two_classes(n: int, D: int) -> Labelled:
     [
         (1500, 16, {}, [8] * 5),
         (1500, 26, {}, [13, 13, 13, 1]),
-        (1500, 40, {}, [16, 16, 8]),
+        (1500, 40, {}, [20, 20]),
         (1100, 40, {}, [1] * 40),
         (1500, 15, {}, [1] * 40),
         (1500, 16, {"block_size": 30}, [30, 10]),

@@ -107,26 +107,11 @@ def correct_block(
     Correction, of all directions; `bounded` is False where the objective falls for ever as the
     part that was added grows
     """
-    operator = problem.operator
-    columns, values = operator.measures(block), problem.plus_gaps(margins)
+    columns = problem.operator.measures(block)
     directions = np.column_stack([metric.directions, block])
-    cost_of_all = problem.regularizer.of_coefs(directions)
     old = metric.coefs.astype(np.float64)
-
-    def evaluate(z: NDArray) -> tuple[NDArray, Callable[[NDArray], NDArray]]:
-        added = operator.expand(columns @ z[1:].astype(columns.dtype))
-        added += values.dtype.type(z[0]) * values
-
-        def slopes(duals: NDArray) -> NDArray:
-            new = operator.collect(duals).astype(columns.dtype, copy=False) @ columns
-            return np.append((duals * values).sum(dtype=np.float64), new)
-
-        return problem.less_gaps(added), slopes
-
-    def cost(z: NDArray) -> tuple[float, NDArray]:
-        value, slopes = cost_of_all(np.concatenate([z[0] * old, z[1:]]))
-        return value, np.append(slopes[: len(old)] @ old, slopes[len(old) :])
-
+    evaluate = _by_block(problem, columns, problem.plus_gaps(margins))
+    cost = _cost_of_block(problem.regularizer.of_coefs(directions), old)
     scale = np.append(1.0, _scale(problem, block, columns))
     start = np.append(1.0, np.zeros(block.shape[1]))
     # On comparisons that can be satisfied there may be no end to what pays.
@@ -245,6 +230,33 @@ def _by_column(problem: Problem, columns: NDArray) -> Evaluate:
         )
 
     return evaluate
+
+
+def _by_block(problem: Problem, columns: NDArray, values: NDArray) -> Evaluate:
+    """The first coefficient is the factor of what there is, with ⟨A_r, M⟩ as `values`."""
+    operator = problem.operator
+
+    def evaluate(coefs: NDArray) -> tuple[NDArray, Callable[[NDArray], NDArray]]:
+        total = operator.expand(columns @ coefs[1:].astype(columns.dtype))
+        total += values.dtype.type(coefs[0]) * values
+
+        def slopes(duals: NDArray) -> NDArray:
+            new = operator.collect(duals).astype(columns.dtype, copy=False) @ columns
+            return np.append((duals * values).sum(dtype=np.float64), new)
+
+        return problem.less_gaps(total), slopes
+
+    return evaluate
+
+
+def _cost_of_block(cost_of_all: CoefCost, old: NDArray) -> CoefCost:
+    """R as a function of the factor of the old coefficients, and of the new ones."""
+
+    def cost(coefs: NDArray) -> tuple[float, NDArray]:
+        value, slopes = cost_of_all(np.concatenate([coefs[0] * old, coefs[1:]]))
+        return value, np.append(slopes[: len(old)] @ old, slopes[len(old) :])
+
+    return cost
 
 
 def _by_matrix(problem: Problem, directions: NDArray) -> Evaluate:
