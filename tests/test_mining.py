@@ -18,7 +18,7 @@ def nearest_by_loop(X: NDArray, labels: NDArray, k: int, same: bool) -> list[lis
     found = []
     for i, (point, label) in enumerate(zip(X.astype(float), labels, strict=True)):
         candidates = [
-            (float(np.sum((point - other) ** 2)), j)
+            (float(f"{np.sum((point - other) ** 2):.11g}"), j)
             for j, other in enumerate(X.astype(float))
             if j != i and (labels[j] == label) == same
         ]

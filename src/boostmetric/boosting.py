@@ -294,8 +294,8 @@ def alpha_path(learn: Callable[..., Boosting], alphas: Iterable[float]) -> Itera
     >>> for point in alpha_path(learn, [0.5, 0.1, 0.01]):
     ...     rank, gap = len(point.metric.eigenvalues), point.duality_gap / point.objective
     ...     print(f"alpha {point.alpha:7.1f}  rank {rank}  relative gap below 1e-3: {gap < 1e-3}")
-    alpha   675.3  rank 1  relative gap below 1e-3: True
-    alpha   135.1  rank 1  relative gap below 1e-3: True
+    alpha   674.7  rank 1  relative gap below 1e-3: True
+    alpha   134.9  rank 1  relative gap below 1e-3: True
     alpha    13.5  rank 2  relative gap below 1e-3: True
     """
     last: Metric | None = None

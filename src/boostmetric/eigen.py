@@ -187,8 +187,10 @@ def leading_eigenpair(
 
 
 def _dense(A: NDArray, k: int) -> tuple[NDArray, NDArray]:
-    first = max(0, len(A) - k)
-    values, vectors = eigh(
-        A.astype(np.float64), subset_by_index=[first, len(A) - 1], check_finite=False
-    )
+    matrix, first = A.astype(np.float64), max(0, len(A) - k)
+    values, vectors = eigh(matrix, subset_by_index=[first, len(A) - 1], check_finite=False)
+    if (
+        len(values) < len(A) - first
+    ):  # seen with SciPy 1.12: it finds no eigenvalue, and says nothing
+        values, vectors = (found[..., first:] for found in eigh(matrix, check_finite=False))
     return values[::-1], fix_signs(vectors[:, ::-1]).astype(A.dtype)

@@ -1,18 +1,20 @@
 """Which points a comparison is made of: the nearest targets and impostors of every point.
 
 The mathematics of the file. Neighbours are ranked by squared distance, summed from differences in
-float64, and among equals by row number: the result depends on nothing else, however the work is
-divided. Few pairs are looked at that closely. Every point x has a short *sketch* z, made so that
-‖z − z'‖ ≤ ‖x − x'‖: its coordinates along some principal axes, and the length of what these leave
-out. Two entries more, −½‖z‖² and 1, matched with 1 and −½‖z'‖², make the inner product of sketches
-−½‖z − z'‖², so a product of matrices in float32 serves a block of pairs in both directions. A pair
-survives if its sketches are no farther apart than the last neighbour that one of its points has so
-far; then the same test is made with all coordinates, and what survives that is looked at. Rounding
-is paid for by a share γ taken off the norms.
+float64 and rounded to twelve digits, and among equals by row number: the result depends on nothing
+else, however the work is divided and sums are ordered. Few pairs are looked at that closely. Every
+point x has a short *sketch* z, made so that ‖z − z'‖ ≤ ‖x − x'‖: its coordinates along some
+principal axes, and the length of what these leave out. Two entries more, −½‖z‖² and 1, matched with
+1 and −½‖z'‖², make the inner product of sketches −½‖z − z'‖², so a product of matrices in float32
+serves a block of pairs in both directions. A pair survives if its sketches are no farther apart
+than the last neighbour that one of its points has so far; then the same test is made with all
+coordinates, and what survives that is looked at. Rounding is paid for by a share γ taken off the
+norms.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
@@ -43,6 +45,9 @@ KEPT_VARIANCE, KEPT_IF_COMPILED = 0.95, 0.88
 
 SHORT = 0.75
 """Sketches of more than this share of the coordinates are not worth their making."""
+
+DIGITS = 2.0**-41
+"""Squared distances that differ by no more of themselves are equal."""
 
 NONE = -1
 """Stands in a table of neighbours where a point has no further neighbour."""
@@ -116,6 +121,17 @@ def nearest_targets_and_impostors(
     return targets, impostors
 
 
+def rounded(squares: NDArray) -> NDArray:
+    """Numbers with their last twelve bits rounded off, which the order of a sum may change.
+
+    >>> one, same, other = rounded(np.array([1.0, 1 + 1e-15, 1 + 1e-11]))
+    >>> bool(one == same != other)
+    True
+    """
+    large = squares * (DIGITS * 2**53 + 1)
+    return large - (large - squares)
+
+
 class _Nearest:
     """The k nearest points so far of n points, by squared distance and then by row number."""
 
@@ -167,7 +183,7 @@ class _Sketches:
         whole = points.astype(np.result_type(points, dtype))
         whole -= np.median(_sample(points), axis=0)
         check_range(whole)
-        unit = float(max(whole.max(), -whole.min()))
+        unit = 2.0 ** math.ceil(math.log2(max(whole.max(), -whole.min())))
         whole /= whole.dtype.type(unit)
         whole = whole.astype(dtype, copy=False)
         sizes = np.einsum("nd,nd->n", whole, whole)
@@ -178,8 +194,8 @@ class _Sketches:
         return cls(left, right, whole, half, allowance, unit)
 
     def floors(self, squares: NDArray) -> NDArray:
-        """Numbers that the products of pairs at these squared distances are not below."""
-        floors = (squares / (-2 * self.unit**2)).astype(self.half.dtype)
+        """Numbers that the products of pairs at these (rounded) squares are not below."""
+        floors = (squares * (-0.5 - 2 * DIGITS)).astype(self.half.dtype)
         return np.nextafter(floors, floors.dtype.type(-np.inf))
 
     def products(self, i: NDArray, j: NDArray) -> NDArray:
@@ -298,7 +314,7 @@ class _Search:
 
     def _take(self, side: int, i: NDArray, j: NDArray) -> None:
         """Offer pairs to both of their ends."""
-        squares = self._squares(i, j)
+        squares = rounded(self._squares(i, j) / self._sketches.unit / self._sketches.unit)
         with self._lock:
             for one, other in ((i, j), (j, i)):
                 changed = self.sides[side].offer(one, self.rows[other], squares)
