@@ -3,8 +3,8 @@
     [BOOSTMETRIC_DATA=folder] OPENBLAS_NUM_THREADS=1 python benchmarks/where.py [--write]
 
 The second of two fits, profiled. "Before" is of 2026-11-16 and one thread, on the version that
-searched by the products of all pairs and added one direction an iteration: the search, and 500 times
-one of 30 iterations, divided in the proportions of their profile.
+searched by the products of all pairs and added one direction an iteration: the search, and 500
+times one of 30 iterations, divided in the proportions of their profile.
 """
 
 from __future__ import annotations
