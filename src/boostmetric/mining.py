@@ -34,7 +34,7 @@ BLOCK = 1024
 CHUNK_ENTRIES = 1 << 20
 """Coordinates of single pairs held at once (8 MB in float64)."""
 
-SAMPLE, SHARE = 512, 32
+SAMPLE, SHARE, SHARE_IF_COMPILED = 512, 8, 32
 """First neighbours are looked for among so many points, or one in so many if that is more."""
 
 COARSE = 24
@@ -204,9 +204,9 @@ class _Sketches:
         return products + self.half[i] + self.half[j]
 
 
-def _sample(rows: NDArray) -> NDArray:
-    """`SAMPLE` rows, or one in `SHARE` if that is more, evenly spread."""
-    return rows[:: max(1, min(SHARE, len(rows) // SAMPLE))]
+def _sample(rows: NDArray, share: int = SHARE) -> NDArray:
+    """`SAMPLE` rows, or one in `share` if that is more, evenly spread."""
+    return rows[:: max(1, min(share, len(rows) // SAMPLE))]
 
 
 def _shortened(points: NDArray, sizes: NDArray, share: float) -> NDArray:
@@ -270,7 +270,8 @@ class _Search:
 
         They need not be the nearest of all, so a few coordinates will do.
         """
-        sample = np.random.default_rng(0).permutation(_sample(others))
+        share = SHARE if self._loops is None else SHARE_IF_COMPILED
+        sample = np.random.default_rng(0).permutation(_sample(others, share))
         coarse = self._sketches.left[:, :COARSE]
         near = coarse[block] @ coarse[sample].T
         near -= np.einsum("nd,nd->n", coarse[sample], coarse[sample]) / 2
