@@ -331,7 +331,7 @@ def memory(run: Run) -> Iterator[Row]:
             "times = [step.seconds for step in fit.history]\n"
             "extra = [(times[-1] - times[0]) / (len(times) - 1)]",
         )
-        detail = f"{each:.2f} s an iteration of 16 directions; the making of comparisons included"
+        detail = f"{each:.2f} s an iteration of 8 directions; the making of comparisons included"
         yield Row("MB beyond X, a million points × 64", peak, 2000, detail)
 
 

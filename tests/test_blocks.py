@@ -304,6 +304,7 @@ def test_blocks_gain_what_as_many_single_directions_gain(digits: Data) -> None:
     [
         ("logistic", "stagewise", 32, 10_000, 16),
         ("exponential", "stagewise", 600, 10**6, 24),
+        ("exponential", "stagewise", 600, 10**7, 8),
         ("logistic", "stagewise", 16, 10_000, 8),
         ("logistic", "stagewise", 31, 10_000, 15),
         ("logistic", "stagewise", 601, 10_000, 8),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boostmetric.certificate import soft_margin_bound
-from boostmetric.corrective import Correction, correct, correct_block
+from boostmetric.corrective import MAX_ENTRIES, Correction, correct, correct_block
 from boostmetric.eigen import follow_eigenpairs, leading_eigenpairs
 from boostmetric.losses import Hinge, Loss
 from boostmetric.newton import newton_metric, turned_metric
@@ -260,7 +260,10 @@ def default_block_size(loss: Loss, solver: str, n_features: int, n_matrices: int
         return CORRECTIVE_BLOCK
     if n_features < FEWEST or n_matrices < MANY:
         return 1
-    return min(BLOCK, n_features // 2) if n_features <= OPERATOR_ABOVE else FOLLOWED
+    if n_features > OPERATOR_ABOVE:
+        return FOLLOWED
+    # The measures of a block are held in memory.
+    return min(BLOCK, n_features // 2, max(FOLLOWED, MAX_ENTRIES // n_matrices))
 
 
 def default_solver(loss: Loss) -> str:
