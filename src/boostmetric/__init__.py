@@ -18,6 +18,7 @@ from boostmetric.losses import (
 from boostmetric.metric import Metric
 from boostmetric.operators import LowRankOperator, Operator, StackOperator
 from boostmetric.regularizers import REGULARIZERS, Frobenius, Trace
+from boostmetric.selection import BoostMetricCV
 from boostmetric.state import Boosting, Iteration, Status
 
 __version__ = "0.1.0"
@@ -26,6 +27,7 @@ __all__ = [
     "LOSSES",
     "REGULARIZERS",
     "BoostMetric",
+    "BoostMetricCV",
     "Boosting",
     "ComparisonOperator",
     "Comparisons",

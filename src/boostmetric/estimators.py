@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import Tags, check_array, check_random_state, column_or_1d
+from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from boostmetric.comparisons import Comparisons, check_labels
 from boostmetric.evaluation import satisfied_share
 from boostmetric.initial import starting_transformation
+from boostmetric.learned import LearnedMetric
 from boostmetric.losses import Loss
 from boostmetric.metric import Metric
 from boostmetric.monitor import CallbackSupportMixin, Monitor, with_callbacks
@@ -27,9 +26,7 @@ from boostmetric.state import Status
 from boostmetric.training import Training, check_first_pass
 
 
-class BoostMetric(
-    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
-):
+class BoostMetric(CallbackSupportMixin, LearnedMetric):
     """Learn a Mahalanobis metric by boosting rank-one matrices (Shen et al., JMLR 2012).
 
     Minimises F(ρ) + R(M) over M ⪰ 0, where ρ_r = d²_M(far_r) − d²_M(near_r) are the margins
@@ -136,9 +133,6 @@ class BoostMetric(
     >>> BoostMetric(max_iter=5).fit(X, comparisons=comparisons).score(X, comparisons=comparisons)
     1.0
     """
-
-    metric_: Metric
-    components_: NDArray
 
     def __init__(
         self,
@@ -251,22 +245,6 @@ class BoostMetric(
             raise failure
         return self
 
-    def transform(self, X: ArrayLike) -> NDArray:
-        """Points whose Euclidean distance is the learned metric, X·components_ᵀ.
-
-        Parameters
-        ----------
-        X : array of shape (n, D)
-
-        Returns
-        -------
-        array of shape (n, n_components)
-        """
-        check_is_fitted(self, "components_")
-        X = self._validate_points(X, reset=False)
-        transformed: NDArray = X @ self.components_.T
-        return transformed
-
     def score(
         self, X: ArrayLike, y: ArrayLike | None = None, *, comparisons: Comparisons | None = None
     ) -> float:
@@ -284,95 +262,12 @@ class BoostMetric(
         training = Training(labels, comparisons=comparisons, n_neighbors=self._neighbors())
         return satisfied_share(self.metric_, X, training.compare(X))
 
-    def get_mahalanobis_matrix(self) -> NDArray:
-        """M, a new array of shape (D, D)."""
-        check_is_fitted(self, "components_")
-        return self.metric_.matrix
-
-    def get_metric(self) -> Callable[..., float]:
-        """The distance as a function of two points, f(u, v, squared=False).
-
-        It can be given as `metric` to scikit-learn's neighbours, and pickled; transforming the
-        points first is much faster.
-
-        Examples
-        --------
-        >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [3.0, 0.0], [3.0, 1.0]])
-        >>> distance = BoostMetric(n_neighbors=1).fit(X, [0, 0, 1, 1]).get_metric()
-        >>> distance(X[0], X[2]) > distance(X[0], X[1])
-        True
-        """
-        check_is_fitted(self, "components_")
-        return self.metric_.distance
-
-    def pair_distance(self, pairs: ArrayLike, X: ArrayLike | None = None) -> NDArray:
-        """Distances within pairs, not squared, of shape (m,).
-
-        Parameters
-        ----------
-        pairs : array of shape (m, 2) of row numbers of X, or of shape (m, 2, D), the points
-        X : array of shape (n, D); only with row numbers
-        """
-        check_is_fitted(self, "components_")
-        if X is None:
-            points = check_array(pairs, allow_nd=True, dtype=[np.float64, np.float32])
-            if points.ndim != 3 or points.shape[1] != 2:
-                raise ValueError(
-                    f"pairs of shape {points.shape} came without X. Give an array (m, 2, "
-                    f"{self.n_features_in_}) of points, or row numbers (m, 2) together with X."
-                )
-            rows = np.arange(2 * len(points)).reshape(-1, 2)
-            X = points.reshape(-1, points.shape[2])
-        else:
-            rows = np.asarray(pairs)
-            if rows.ndim != 2 or rows.shape[1] != 2 or not np.issubdtype(rows.dtype, np.integer):
-                raise ValueError(
-                    "with X, pairs must be row numbers, integers of shape (m, 2); got "
-                    f"{rows.dtype} of shape {rows.shape}."
-                )
-        points = self._validate_points(X, reset=False)
-        for row in (rows.min(), rows.max()):
-            if not 0 <= row < len(points):
-                raise ValueError(f"a pair names row {row}: X has the rows 0 to {len(points) - 1}.")
-        return self.metric_.pair_distances(points, rows)
-
-    def pair_score(self, pairs: ArrayLike, X: ArrayLike | None = None) -> NDArray:
-        """The negative of `pair_distance`: the higher, the more similar."""
-        return -self.pair_distance(pairs, X)
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.components_.shape[0]
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
     def _neighbors(self) -> tuple[int, int]:
         """The numbers of targets and of impostors."""
         if isinstance(self.n_neighbors, tuple | list):
             targets, impostors = self.n_neighbors
             return targets, impostors
         return self.n_neighbors, self.n_neighbors
-
-    def _validate_points(self, X: ArrayLike, reset: bool) -> NDArray:
-        try:
-            validated: NDArray = validate_data(
-                self,
-                X,
-                reset=reset,
-                dtype=[np.float64, np.float32],
-                ensure_min_samples=2 if reset else 1,
-            )
-        except ValueError as error:
-            if "could not convert string" in str(error):
-                raise ValueError(
-                    f"X must be numeric, but {error}. Encode or drop columns of text."
-                ) from None
-            raise
-        return validated
 
     def _check_targets(
         self,
