@@ -14,7 +14,6 @@ import argparse
 import datetime
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -27,9 +26,11 @@ import numpy as np
 import report
 from errors import splits
 from numpy.typing import NDArray
-from peer import MEMORY, PEERS
 
 from boostmetric import knn_error
+from boostmetric.experiments import peer
+from boostmetric.experiments.cells import machine
+from boostmetric.experiments.peer import MEMORY, PEERS
 
 TITLE = "Beside other packages"
 
@@ -76,14 +77,6 @@ def euclidean(L: NDArray) -> bool:
     return bool(np.allclose(M, M[0, 0] * np.eye(len(M)), rtol=0, atol=1e-4 * abs(M[0, 0])))
 
 
-def machine() -> str:
-    """The processor, by the name it gives itself."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    model = names[0] if names else platform.machine()
-    return f"{model}, {os.cpu_count()} cores, {platform.system()}"
-
-
 def versions(printed: bytes | None) -> Record:
     """The first line that peer.py printed, if it came so far."""
     lines = (printed or b"").splitlines()
@@ -99,7 +92,7 @@ def run(dataset: str, method: str, limit: float) -> Record:
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "in.npz"), Path(folder, "out.npz")
         np.savez(source, X=A, y=a)
-        command = [str(python), str(Path(__file__).with_name("peer.py")), method]
+        command = [str(python), peer.__file__, method]
         try:
             ended = subprocess.run(
                 [*command, str(source), str(target)],

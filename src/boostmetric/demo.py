@@ -107,7 +107,7 @@ def run(folder: Path, n_splits: int = 10) -> None:
         raise ValueError(f"n_splits={n_splits} will not do: an integer of at least 1 is needed.")
     figure = _new_figure()
     _check_writable(folder)
-    _draw_circles(figure)
+    draw_circles(figure)
     _save(figure, folder / "circles.png")
     results = _measure(n_splits)
     _print_errors(results, n_splits)
@@ -132,7 +132,9 @@ def _measure(n_splits: int) -> _Results:
             learner = _fit(METHODS[method](seed), X[train], y[train])
             trials.seconds.append(time.perf_counter() - began)
             Z = learner.transform(X)
-            trials.errors.append(100 * knn_error(Z[train], y[train], Z[test], y[test]))
+            trials.errors.append(
+                100 * knn_error(Z[train], y[train], Z[test], y[test], ties="first")
+            )
     _show_progress("")
     return results
 
@@ -208,7 +210,7 @@ def _check_writable(folder: Path) -> None:
         raise DemoError(f"cannot write to the folder {folder}: {error.strerror}") from None
 
 
-def _draw_circles(figure: Figure) -> None:
+def draw_circles(figure: Figure) -> None:
     """The paper's Figure 1: the toy data projected to two dimensions by three methods."""
     X, y = concentric_circles(random_state=0)
     fresh, fresh_y = concentric_circles(random_state=1)

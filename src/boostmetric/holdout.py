@@ -36,7 +36,7 @@ def hold_out_points(
     if len(held_out) == 0:
         raise ValueError(
             f"validation_fraction={fraction} holds out no point of {len(labels)}, as every class "
-            "keeps at least 2. Change it, or set early_stopping=False."
+            "keeps at least 2. Change it, or hold nothing out."
         )
     return held_out
 

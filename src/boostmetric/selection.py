@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -23,14 +24,17 @@ from boostmetric.holdout import hold_out_points
 from boostmetric.initial import starting_transformation
 from boostmetric.learned import LearnedMetric
 from boostmetric.metric import Metric
-from boostmetric.parameters import check_parameters, options_of
+from boostmetric.parameters import COUNT, RULES, check_parameters, options_of
 from boostmetric.state import Boosting, Status
 
+_HINGE = {"loss": "squared_hinge", "alpha": 1e-4, "max_iter": 300}
+
 RECIPE: tuple[dict[str, Any], ...] = (
-    {"max_iter": 100, "n_passes": 3},
-    {"init": "scale", "n_neighbors": (5, 10), "max_iter": 100, "n_passes": 2},
-    {"init": "lda", "n_passes": 1, "max_iter": 100},
-    {"loss": "squared_hinge", "alpha": 1e-4, "n_neighbors": 10, "n_passes": 2},
+    {"loss": "logistic", "max_iter": 300, "n_passes": 3},
+    {**_HINGE, "n_passes": 3},
+    {**_HINGE, "n_neighbors": 10, "n_passes": 3},
+    {**_HINGE, "n_neighbors": (5, 10), "n_passes": 3, "init": "whiten"},
+    {**_HINGE, "init": "lda"},
 )
 """The candidates that `BoostMetricCV` chooses from unless told otherwise."""
 
@@ -43,8 +47,11 @@ MAX_SPLITS = 10
 GROWTH = 1.4
 """Directions from one look at the held-out points to the next grow by this factor."""
 
-FIXED = ("early_stopping", "warm_start", "validation_fraction", "n_iter_no_change")
-"""Parameters of `BoostMetric` that a candidate cannot set: what they do is done here."""
+PATIENCE, EARLY = 3, 24
+"""Looks without a lower error after which a pass ends; those at fewer directions do not count."""
+
+FIXED = ("early_stopping", "warm_start", "validation_fraction", "n_iter_no_change", "n_components")
+"""Parameters of `BoostMetric` that a candidate cannot set."""
 
 logger = logging.getLogger("boostmetric")
 
@@ -59,20 +66,24 @@ class Split:
     y_judged: NDArray
     mining_seconds: float = 0.0
     boosting_seconds: float = 0.0
+    judging_seconds: float = 0.0
     _mined: dict[tuple[str | None, int, int], Comparisons] = field(default_factory=dict)
 
     def n_wrong(self, base: NDArray | None, n_neighbors: int) -> float:
         """The number of judged points that their neighbours in the image of `base` mistake."""
+        began = time.perf_counter()
         A, B = self.X, self.X_judged
         if base is not None:
             A, B = A @ base.T, B @ base.T
         error = knn_error(A, self.y, B, self.y_judged, n_neighbors)
+        self.judging_seconds += time.perf_counter() - began
         return error * len(self.y_judged)
 
     def compare(self, learner: BoostMetric, base: NDArray | None, first: bool) -> Comparisons:
         """Neighbours in the image of `base`; those of a first pass are shared by candidates."""
         n_targets, n_impostors = learner._neighbors()
         named = learner.init is None or isinstance(learner.init, str)
+        named = named and learner.neighbors == "exact"
         key = (learner.init if isinstance(learner.init, str) else None, n_targets, n_impostors)
         if first and named and key in self._mined:
             return self._mined[key]
@@ -215,9 +226,11 @@ class BoostMetricCV(LearnedMetric):
         -------
         self
         """
+        self._check_own(X_val, y_val)
         learners = self._learners()
         X = self._validate_points(X, reset=True)
         y = self._check_labels(X, y)
+        check_labels(y, None)
         splits = list(self._splits(X, y, X_val, y_val))
         self.trials_ = []
         for learner, candidate in zip(learners, self._candidates(), strict=True):
@@ -238,6 +251,24 @@ class BoostMetricCV(LearnedMetric):
         self.best_error_ = best.error
         return self
 
+    def _check_own(self, X_val: ArrayLike | None, y_val: ArrayLike | None) -> None:
+        """Refuse parameters that are out of range, and half of the validation points."""
+        if (X_val is None) != (y_val is None):
+            raise ValueError("X_val and y_val are needed together: one of them is None.")
+        least = 1 if X_val is None else 0
+        for name, will_do, needed in (
+            (
+                "n_splits",
+                self.n_splits is None or is_count(self.n_splits, least),
+                f"None or an integer of at least {least}",
+            ),
+            ("n_neighbors", is_count(self.n_neighbors), COUNT),
+            ("validation_fraction", *rule("validation_fraction", self.validation_fraction)),
+            ("verbose", *rule("verbose", self.verbose)),
+        ):
+            if not will_do:
+                raise ValueError(f"{name}={getattr(self, name)!r} will not do: {needed} is needed.")
+
     def _candidates(self) -> Sequence[Mapping[str, Any]]:
         return RECIPE if self.candidates is None else self.candidates
 
@@ -250,8 +281,8 @@ class BoostMetricCV(LearnedMetric):
             for name in FIXED:
                 if name in candidate:
                     raise ValueError(
-                        f"a candidate sets {name}, which is done here by held-out points: leave it "
-                        "out."
+                        f"a candidate sets {name}, which is not for {type(self).__name__}: leave "
+                        "it out."
                     )
             learner = BoostMetric(**{"n_jobs": self.n_jobs, **candidate})
             check_parameters(learner.get_params(deep=False))
@@ -266,7 +297,6 @@ class BoostMetricCV(LearnedMetric):
         labels: NDArray = column_or_1d(y, warn=True)
         check_consistent_length(X, labels)
         check_classification_targets(labels)
-        check_labels(labels, None)
         return labels
 
     def _splits(
@@ -289,6 +319,17 @@ class BoostMetricCV(LearnedMetric):
             yield Split(X[rest], y[rest], X[held_out], y[held_out])
 
 
+def is_count(value: Any, least: int = 1) -> bool:
+    """Whether this is an integer of at least so much."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def rule(name: str, value: Any) -> tuple[bool, str]:
+    """Whether a value will do, and what is needed."""
+    will_do, needed = RULES[name]
+    return will_do(value), needed
+
+
 def _try(
     learner: BoostMetric, candidate: Mapping[str, Any], splits: Sequence[Split], n_neighbors: int
 ) -> Trial:
@@ -303,16 +344,14 @@ def _try(
     before = splits[0].mining_seconds, splits[0].boosting_seconds
     for number in range(learner.n_passes):
         walks = [
-            _walk(learner, split, base, number == 0)
+            _walk(learner, split, base, number == 0, n_neighbors)
             for split, base in zip(splits, bases, strict=True)
         ]
-        looks = [seen for seen, _ in walks]
-        passes.append(walks[0][1])
-        curve = dict.fromkeys(sorted(set().union(*looks)), 0.0)
-        for split, seen, wrong in zip(splits, looks, n_wrong, strict=True):
+        passes.append(walks[0].summary)
+        curve = dict.fromkeys(sorted(set().union(*(walk.looks for walk in walks))), 0.0)
+        for walk, wrong in zip(walks, n_wrong, strict=True):
             for stop in curve:
-                if stop in seen:
-                    wrong = split.n_wrong(seen[stop], n_neighbors)
+                wrong = walk.looks[stop].n_wrong if stop in walk.looks else wrong
                 curve[stop] += wrong / total
         curves.append(curve)
         stop = min(curve, key=curve.__getitem__, default=0)
@@ -320,35 +359,47 @@ def _try(
             break
         error = curve[stop]
         stops.append(stop)
-        bases = [_left_at(seen, stop, base) for seen, base in zip(looks, bases, strict=True)]
-        n_wrong = [
-            split.n_wrong(base, n_neighbors) for split, base in zip(splits, bases, strict=True)
-        ]
+        for position, walk in enumerate(walks):
+            reached = [number for number in walk.looks if number <= stop]
+            if reached:
+                bases[position], n_wrong[position] = walk.looks[max(reached)]
     seconds = splits[0].mining_seconds - before[0], splits[0].boosting_seconds - before[1]
     return Trial(candidate, tuple(stops), error, tuple(curves), bases[0], tuple(passes), seconds)
 
 
+class _Look(NamedTuple):
+    """A transformation on the way, and the number of judged points it mistakes."""
+
+    base: NDArray
+    n_wrong: float
+
+
+class _Walk(NamedTuple):
+    """A pass on one split: what it looked like by number of directions, and how it went."""
+
+    looks: dict[int, _Look]
+    summary: PassSummary
+
+
 def _walk(
-    learner: BoostMetric, split: Split, base: NDArray | None, first: bool
-) -> tuple[dict[int, NDArray], PassSummary]:
-    """The transformations that a pass goes through, by number of directions; how it went."""
-    seen: dict[int, NDArray] = {}
+    learner: BoostMetric, split: Split, base: NDArray | None, first: bool, n_neighbors: int
+) -> _Walk:
+    looks: dict[int, _Look] = {}
 
-    def look(fit: Boosting) -> bool:
-        if fit.n_tried >= GROWTH * max(seen, default=0):
-            seen[fit.n_tried] = _composed(fit, base)
-        return False
+    def look(fit: Boosting) -> None:
+        transformation = _composed(fit, base)
+        looks[fit.n_tried] = _Look(transformation, split.n_wrong(transformation, n_neighbors))
 
-    fit = _boost(learner, split, base, first, callback=look)
-    if fit.directions:
-        seen[fit.n_tried] = _composed(fit, base)
-    return seen, PassSummary(len(fit.history), fit.n_tried, fit.status)
+    def callback(fit: Boosting) -> bool:
+        if fit.n_tried >= GROWTH * max(looks, default=0):
+            look(fit)
+        best_at = min(looks, key=lambda number: looks[number].n_wrong)
+        return sum(number > max(best_at, EARLY) for number in looks) >= PATIENCE
 
-
-def _left_at(seen: Mapping[int, NDArray], stop: int, base: NDArray | None) -> NDArray | None:
-    """The last transformation up to `stop`."""
-    reached = [number for number in seen if number <= stop]
-    return seen[max(reached)] if reached else base
+    fit = _boost(learner, split, base, first, callback=callback)
+    if fit.directions and fit.n_tried not in looks:
+        look(fit)
+    return _Walk(looks, PassSummary(len(fit.history), fit.n_tried, fit.status))
 
 
 def _learn(learner: BoostMetric, split: Split, stops: Sequence[int]) -> NDArray | None:
@@ -368,9 +419,9 @@ def _boost(
     points = split.X if base is None else split.X @ base.T.astype(split.X.dtype)
     parameters = options_of(learner.get_params(deep=False))
     comparisons = split.compare(learner, base, first)
-    began = time.perf_counter()
+    began, judging = time.perf_counter(), split.judging_seconds
     fit = boost(points, comparisons, **{**parameters, **options})
-    split.boosting_seconds += time.perf_counter() - began
+    split.boosting_seconds += time.perf_counter() - began - (split.judging_seconds - judging)
     return fit
 
 

@@ -1,0 +1,1 @@
+"""The paper's experiments: computed cell by cell, and set beside its figures."""
