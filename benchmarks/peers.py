@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 import report
-from errors import splits
 from numpy.typing import NDArray
 
 from boostmetric import knn_error
+from boostmetric.datasets import load
 from boostmetric.experiments import peer
 from boostmetric.experiments.cells import machine
 from boostmetric.experiments.peer import MEMORY, PEERS
@@ -60,10 +60,11 @@ Record = dict[str, Any]
 
 @cache
 def data_of(dataset: str) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """Training and test points of the first split of `errors.py`; labels 0, 1, ..."""
-    A, a, B, b = splits(dataset, 1)[0]
-    classes, a = np.unique(a, return_inverse=True)
-    return A, a, B, np.searchsorted(classes, b)
+    """Training and test points of the first split, after PCA; labels 0, 1, ..."""
+    data = load(dataset)
+    train, _, test = data.reduced(data.split(seed=0))
+    classes, y = np.unique(train.y, return_inverse=True)
+    return train.X, y, test.X, np.searchsorted(classes, test.y)
 
 
 def error_of(dataset: str, L: NDArray) -> float:
@@ -245,7 +246,7 @@ def table(datasets: Iterable[str], methods: Iterable[str]) -> str:
     dates = dict.fromkeys([*days[:1], *days[-1:]])
     lines = [
         "Each package with its defaults, one thread, a process of its own for each fit; the first "
-        "split of “Test errors beside the paper's”. Seconds are of the fit alone; those under "
+        "split of the experiments. Seconds are of the fit alone; those under "
         f"{SHORT:g} are the least of {REPEATS}. Memory is the peak of the process less what it had "
         f"before the fit; the limit is {MEMORY} GB. The error is that of the same 3-NN classifier "
         "for all, on features that are not scaled. †: the fit ended where it began, at the "
