@@ -11,7 +11,7 @@ PEER_VERSIONS := scikit-learn==1.7.2 metric-learn==0.7.0 mlpack==4.8.0
 # The tests share the cores among themselves; a BLAS that does so too slows them down.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: demo test test-oldest lint bench bench-full peers clean
+.PHONY: demo test test-oldest lint bench bench-full peers results clean
 
 demo: $(VENV)/.demo
 	$(BIN)/boostmetric demo
@@ -40,11 +40,19 @@ bench-full: $(VENV)/.test
 	$(BIN)/python benchmarks/evaluation.py --write
 	$(BIN)/python benchmarks/corrective.py --write
 
-# What benchmarks/peers.py compares with, in an environment of its own.
+# What the experiments and benchmarks/peers.py compare with, in an environment of its own.
 peers: $(PEERS)/.peers
 
+# Many hours; goes on where it stopped. Needs the data of BOOSTMETRIC_DATA.
+results: $(VENV)/.test peers
+	$(BIN)/boostmetric reproduce table1 --jobs 2
+	$(BIN)/boostmetric reproduce table2 --jobs 2
+	$(BIN)/boostmetric reproduce circles --jobs 2
+	$(BIN)/boostmetric reproduce runtime
+	$(BIN)/boostmetric report
+
 clean:
-	rm -rf $(VENV) $(OLDEST) $(PEERS) demo
+	rm -rf $(VENV) $(OLDEST) $(PEERS) demo report.html
 
 $(VENV)/.python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'

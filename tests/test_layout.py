@@ -35,10 +35,19 @@ ENGINE = [
 ]
 
 
+def module_of(path: Path) -> str:
+    """The name of a module within the package: "metric", "datasets.made", "datasets.__init__"."""
+    return ".".join(path.relative_to(FOLDER).with_suffix("").parts)
+
+
+PATHS = {module_of(path): path for path in FOLDER.rglob("*.py")}
+MODULES = set(PATHS)
+
+
 def imports_of(module: str) -> set[str]:
     """The modules of the package that a module imports, `__init__` for the package itself."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse((FOLDER / f"{module}.py").read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(PATHS[module].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -48,13 +57,20 @@ def imports_of(module: str) -> set[str]:
             continue
         for top, *rest in (name.split(".") for name in names):
             if top == PACKAGE:
-                is_module = bool(rest) and (FOLDER / f"{rest[0]}.py").exists()
-                found.add(rest[0] if is_module else "__init__")
+                found.add(_longest(rest))
     return found
 
 
+def _longest(names: list[str]) -> str:
+    """The module that a dotted name leads to: the longest beginning that is one."""
+    for end in range(len(names), 0, -1):
+        for candidate in (".".join(names[:end]), ".".join([*names[:end], "__init__"])):
+            if candidate in PATHS:
+                return candidate
+    return "__init__"
+
+
 # Modules with a leading underscore are tools that know nothing of the package.
-MODULES = {path.stem for path in FOLDER.glob("*.py")}
 TOOLS = {module for module in MODULES if module.startswith("_") and module[:2] != "__"}
 
 
