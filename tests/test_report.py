@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from boostmetric.experiments import pictures
-from boostmetric.experiments.paper import DATASETS
+from boostmetric.experiments.paper import (
+    DATASETS,
+)
 from boostmetric.experiments.pictures import Html
 from boostmetric.experiments.report import ReportError, write_report
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from boostmetric.experiments.paper import METHOD_NAMES, ROUNDING, Score, verdict
+from boostmetric.experiments.outcomes import (
+    ROUNDING,
+    verdict,
+)
+from boostmetric.experiments.paper import (
+    METHOD_NAMES,
+    Score,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

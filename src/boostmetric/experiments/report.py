@@ -9,12 +9,10 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
-from boostmetric.experiments.paper import (
-    DATASETS,
+from boostmetric.experiments.outcomes import (
     ROUNDING,
     Outcomes,
     Runs,
-    Score,
     average_ranks,
     count_ratios,
     error_of,
@@ -23,13 +21,6 @@ from boostmetric.experiments.paper import (
     grid,
     in_order,
     numbers,
-    paper_eigenvalues,
-    paper_error,
-    paper_ratio,
-    paper_seconds,
-    paper_sizes,
-    paper_table2,
-    paper_table2_cells,
     ratio,
     read_outcomes,
     score,
@@ -37,6 +28,17 @@ from boostmetric.experiments.paper import (
     verdict,
     worse_than_euclidean,
     worst_ratio,
+)
+from boostmetric.experiments.paper import (
+    DATASETS,
+    Score,
+    paper_eigenvalues,
+    paper_error,
+    paper_ratio,
+    paper_seconds,
+    paper_sizes,
+    paper_table2,
+    paper_table2_cells,
 )
 from boostmetric.experiments.pictures import (
     Html,
