@@ -14,9 +14,10 @@ import pytest
 from conftest import read_only
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.datasets import load_wine
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from boostmetric import BoostMetric, BoostMetricCV, Comparisons, Status
+from boostmetric import BoostMetric, BoostMetricCV, Comparisons, Status, selection
 from boostmetric.holdout import hold_out_points
 from boostmetric.initial import starting_transformation
 from boostmetric.selection import FIXED, RECIPE
@@ -490,3 +491,17 @@ def test_too_few_points_to_hold_any_out_are_told_without_other_parameters() -> N
     with pytest.raises(ValueError, match="holds out no point of 4") as caught:
         BoostMetricCV([FEW]).fit(X, y)
     assert "early_stopping" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("behind", "n_passes"), [(selection.BEHIND, 1), (np.inf, 2)])
+def test_a_candidate_far_behind_gets_no_further_pass(
+    behind: float, n_passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "BEHIND", behind)
+    candidates = [{"init": "lda", "max_iter": 5}, {"max_iter": 20, "n_passes": 2}]
+    X, y = load_wine(return_X_y=True)
+    learner = BoostMetricCV(candidates, n_splits=2, random_state=0).fit(X, y)
+    first, second = learner.trials_
+    assert second.stops  # the first pass helped
+    assert second.error > 1.3 * first.error
+    assert len(second.passes) == n_passes

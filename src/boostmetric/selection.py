@@ -30,9 +30,9 @@ from boostmetric.state import Boosting, Status
 _HINGE = {"loss": "squared_hinge", "alpha": 1e-4, "max_iter": 300}
 
 RECIPE: tuple[dict[str, Any], ...] = (
-    {"loss": "logistic", "max_iter": 300, "n_passes": 3},
-    {**_HINGE, "n_passes": 3},
     {**_HINGE, "n_neighbors": 10, "n_passes": 3},
+    {**_HINGE, "n_passes": 3},
+    {"loss": "logistic", "max_iter": 300, "n_passes": 3},
     {**_HINGE, "n_neighbors": (5, 10), "n_passes": 3, "init": "whiten"},
     {**_HINGE, "init": "lda"},
 )
@@ -49,6 +49,9 @@ GROWTH = 1.4
 
 PATIENCE, EARLY = 3, 24
 """Looks without a lower error after which a pass ends; those at fewer directions do not count."""
+
+BEHIND = 1.3
+"""A candidate with so many times the lowest error after a pass is given no further one."""
 
 FIXED = ("early_stopping", "warm_start", "validation_fraction", "n_iter_no_change", "n_components")
 """Parameters of `BoostMetric` that a candidate cannot set."""
@@ -232,9 +235,10 @@ class BoostMetricCV(LearnedMetric):
         y = self._check_labels(X, y)
         check_labels(y, None)
         splits = list(self._splits(X, y, X_val, y_val))
-        self.trials_ = []
+        self.trials_: list[Trial] = []
         for learner, candidate in zip(learners, self._candidates(), strict=True):
-            trial = _try(learner, candidate, splits, self.n_neighbors)
+            lowest = min((tried.error for tried in self.trials_), default=math.inf)
+            trial = _try(learner, candidate, splits, self.n_neighbors, lowest)
             self.trials_.append(trial)
             if self.verbose:
                 logger.info("%s: error %.4f, stops %s", dict(candidate), trial.error, trial.stops)
@@ -331,9 +335,16 @@ def rule(name: str, value: Any) -> tuple[bool, str]:
 
 
 def _try(
-    learner: BoostMetric, candidate: Mapping[str, Any], splits: Sequence[Split], n_neighbors: int
+    learner: BoostMetric,
+    candidate: Mapping[str, Any],
+    splits: Sequence[Split],
+    n_neighbors: int,
+    lowest: float = math.inf,
 ) -> Trial:
-    """Learn on every split, and find where the passes are best left."""
+    """Learn on every split, and find where the passes are best left.
+
+    `lowest` is the error of the best candidate so far.
+    """
     total = sum(len(split.y_judged) for split in splits)
     bases = [starting_transformation(learner.init, split.X, split.y) for split in splits]
     n_wrong = [split.n_wrong(base, n_neighbors) for split, base in zip(splits, bases, strict=True)]
@@ -343,6 +354,8 @@ def _try(
     passes: list[PassSummary] = []
     before = splits[0].mining_seconds, splits[0].boosting_seconds
     for number in range(learner.n_passes):
+        if number and error > BEHIND * lowest:
+            break
         walks = [
             _walk(learner, split, base, number == 0, n_neighbors)
             for split, base in zip(splits, bases, strict=True)
