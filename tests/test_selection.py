@@ -498,6 +498,7 @@ def test_a_candidate_far_behind_gets_no_further_pass(
     behind: float, n_passes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(selection, "BEHIND", behind)
+    candidates: list[dict[str, Any]]
     candidates = [{"init": "lda", "max_iter": 5}, {"max_iter": 20, "n_passes": 2}]
     X, y = load_wine(return_X_y=True)
     learner = BoostMetricCV(candidates, n_splits=2, random_state=0).fit(X, y)
