@@ -34,7 +34,7 @@ def test_two_points_of_each_class_are_left_and_weightless_points_are_passed_over
 
 
 def test_nothing_to_hold_out() -> None:
-    with pytest.raises(ValueError, match=r"holds out no point of 4.*early_stopping=False"):
+    with pytest.raises(ValueError, match=r"holds out no point of 4.*hold nothing out"):
         hold_out_points(np.array([0, 0, 1, 1]), np.ones(4), 0.5, rng())
 
 
