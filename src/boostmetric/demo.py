@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.preprocessing import FunctionTransformer
 
+from boostmetric._files import whole
 from boostmetric.datasets import concentric_circles, load
 from boostmetric.estimators import BoostMetric
 from boostmetric.evaluation import knn_error
@@ -109,7 +109,8 @@ def run(folder: Path, n_splits: int = 10) -> None:
     figure = _new_figure()
     _check_writable(folder)
     draw_circles(figure)
-    _save(figure, folder / "circles.png")
+    with whole(folder / "circles.png") as temporary:
+        figure.savefig(temporary, format="png")
     results = _measure(n_splits)
     _print_errors(results, n_splits)
     _print_times(results)
@@ -245,13 +246,3 @@ def _scatter(axes: Axes, points: NDArray, y: NDArray) -> None:
         )
     axes.set_aspect("equal", adjustable="datalim")
     axes.set_xlabel("first component", fontsize=11)
-
-
-def _save(figure: Figure, path: Path) -> None:
-    """Write under a temporary name first, so that `path` never holds half a picture."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        figure.savefig(temporary, format="png")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

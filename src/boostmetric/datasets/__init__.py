@@ -9,11 +9,10 @@
 from boostmetric.datasets.catalogue import NAMES, DatasetError
 from boostmetric.datasets.fetching import fetch
 from boostmetric.datasets.loading import Dataset, Part, Split, describe, load
-from boostmetric.datasets.made import PAPER_SIZES, balance_scale, concentric_circles, paper_split
+from boostmetric.datasets.made import balance_scale, concentric_circles, paper_split
 
 __all__ = [
     "NAMES",
-    "PAPER_SIZES",
     "Dataset",
     "DatasetError",
     "Part",

@@ -6,8 +6,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from boostmetric.datasets.made import PAPER_SIZES
-
 VARIABLE = "BOOSTMETRIC_DATA"
 """The environment variable that names the folder of data."""
 
@@ -154,20 +152,20 @@ CATALOGUE = {
         ),
     ),
     "balance": Entry(
-        sizes=PAPER_SIZES["balance"],
+        sizes=(438, 94, 93),
         feature_names=("left_weight", "left_distance", "right_weight", "right_distance"),
         class_names=("B", "L", "R"),
         source="computed",
         has_named_labels=True,
     ),
     "wine": Entry(
-        sizes=PAPER_SIZES["wine"],
+        sizes=(125, 27, 26),
         feature_names=WINE_FEATURES,
         class_names=_numbers(3),
         source="scikit-learn",
     ),
     "iris": Entry(
-        sizes=PAPER_SIZES["iris"],
+        sizes=(105, 23, 22),
         feature_names=("sepal_length", "sepal_width", "petal_length", "petal_width"),
         class_names=("setosa", "versicolor", "virginica"),
         source="scikit-learn",

@@ -14,9 +14,6 @@ INNER_RADIUS = 0.5
 JITTER = 0.1
 """Standard deviation of a point's distance from its circle."""
 
-PAPER_SIZES = {"balance": (438, 94, 93), "wine": (125, 27, 26), "iris": (105, 23, 22)}
-"""Numbers of training, validation and test points in the paper's Table 1."""
-
 
 def concentric_circles(
     n_samples: int = 1000,
@@ -96,7 +93,7 @@ def paper_split(n: int, sizes: Sequence[int], seed: int) -> tuple[NDArray, NDArr
 
     Examples
     --------
-    >>> train, validation, test = paper_split(150, PAPER_SIZES["iris"], seed=0)
+    >>> train, validation, test = paper_split(150, (105, 23, 22), seed=0)
     >>> len(train), len(validation), len(test)
     (105, 23, 22)
     """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from string import Template
 
+from boostmetric._files import whole
 from boostmetric.experiments.outcomes import (
     ROUNDING,
     Outcomes,
@@ -98,12 +98,8 @@ def write_report(results: Path, target: Path) -> None:
         )
     page = _page({name: read_outcomes(results / f"{name}.jsonl", name) for name in EXPERIMENTS})
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
+    with whole(target) as temporary:
         temporary.write_text(page, encoding="utf-8")
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _page(outcomes: Mapping[str, Outcomes]) -> str:
