@@ -17,7 +17,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_wine
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from boostmetric import BoostMetric, BoostMetricCV, Comparisons, Status, selection
+from boostmetric import BoostMetric, BoostMetricCV, Comparisons, Status, trials
 from boostmetric.holdout import hold_out_points
 from boostmetric.initial import starting_transformation
 from boostmetric.selection import FIXED, RECIPE
@@ -48,6 +48,12 @@ def test_scikit_learn_checks(
     estimator: BoostMetricCV, check: Callable[[BoostMetricCV], None]
 ) -> None:
     check(estimator)
+
+
+@pytest.fixture
+def without_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the lowest error win, by however little."""
+    monkeypatch.setattr(trials, "DOUBT", 0.0)
 
 
 @pytest.fixture
@@ -131,6 +137,7 @@ def exhaustive(candidate: dict[str, Any], splits: list[Any], k: int) -> tuple[An
     return error, tuple(stops), curves
 
 
+@pytest.mark.usefixtures("without_doubt")
 @pytest.mark.parametrize(("seed", "n_neighbors", "fraction"), [(0, 3, 0.2), (1, 1, 0.3)])
 def test_the_choice_is_that_of_an_exhaustive_search(
     seed: int, n_neighbors: int, fraction: float, blobs: Data
@@ -176,6 +183,7 @@ def test_the_chosen_candidate_is_learned_from_all_points(
     np.testing.assert_allclose(learner.transform(X), X @ learner.components_.T)
 
 
+@pytest.mark.usefixtures("without_doubt")
 def test_validation_points_judge_and_nothing_is_learned_from_them(
     blobs: Data, validation: Data
 ) -> None:
@@ -198,6 +206,7 @@ def test_validation_points_judge_and_nothing_is_learned_from_them(
     assert len(stops) > 1
 
 
+@pytest.mark.usefixtures("without_doubt")
 def test_splits_of_the_points_judge_beside_validation_points(blobs: Data, validation: Data) -> None:
     X, y = blobs
     splits = [(X, y, *validation), *splits_of(X, y, 2, 0.2, 0)]
@@ -404,8 +413,9 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any, **options: Any) -> None:
         raise AssertionError("work was begun")
 
-    for name in ("boost", "knn_error", "hold_out_points", "starting_transformation"):
-        monkeypatch.setattr(f"boostmetric.selection.{name}", refuse)
+    monkeypatch.setattr("boostmetric.selection.hold_out_points", refuse)
+    for name in ("boost", "knn_error", "starting_transformation"):
+        monkeypatch.setattr(f"boostmetric.trials.{name}", refuse)
 
 
 @pytest.mark.parametrize(
@@ -493,11 +503,11 @@ def test_too_few_points_to_hold_any_out_are_told_without_other_parameters() -> N
     assert "early_stopping" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("behind", "n_passes"), [(selection.BEHIND, 1), (np.inf, 2)])
+@pytest.mark.parametrize(("behind", "n_passes"), [(trials.BEHIND, 1), (np.inf, 2)])
 def test_a_candidate_far_behind_gets_no_further_pass(
     behind: float, n_passes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selection, "BEHIND", behind)
+    monkeypatch.setattr(trials, "BEHIND", behind)
     candidates: list[dict[str, Any]]
     candidates = [{"init": "lda", "max_iter": 5}, {"max_iter": 20, "n_passes": 2}]
     X, y = load_wine(return_X_y=True)
@@ -506,3 +516,24 @@ def test_a_candidate_far_behind_gets_no_further_pass(
     assert second.stops  # the first pass helped
     assert second.error > 1.3 * first.error
     assert len(second.passes) == n_passes
+
+
+def trial(error: float, start_error: float) -> trials.Trial:
+    return trials.Trial({}, (1,), error, start_error, (), None, (), (0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("errors", "chosen"),
+    [
+        ([(0.10, 0.30)], (0, True)),
+        ([(0.10, 0.30), (0.09, 0.31)], (1, True)),
+        ([(0.05, 0.08)], (0, False)),  # 5 + 1.5·√6 = 8.7 mistakes of 100
+        ([(0.05, 0.09)], (0, True)),
+        ([(0.05, 0.30), (0.30, 0.08)], (1, False)),
+        ([(0.05, 0.05), (0.05, 0.05)], (0, False)),
+    ],
+)
+def test_what_is_learned_must_beat_every_start_beyond_doubt(
+    errors: list[tuple[float, float]], chosen: tuple[int, bool]
+) -> None:
+    assert trials.choose([trial(*each) for each in errors], 100) == chosen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh, svd
@@ -107,14 +109,17 @@ def within_class_whitening(X: NDArray, labels: NDArray, weights: NDArray) -> NDA
 def shrunk_covariance(residuals: NDArray, weights: NDArray) -> NDArray:
     """(1 − s)·S + s·(Tr S/D)·I, S the weighted covariance of centred rows, s by the OAS formula.
 
-    OAS (Chen, Wiesel, Eldar, Hero 2010) has a closed form in Tr S, Tr S² and the number of points,
-    which is the sum of the weights here: a point of weight 2 counts as two points.
+    OAS (Chen, Wiesel, Eldar, Hero 2010) has a closed form in Tr S, Tr S² and the number of points
+    n, which is the sum of the weights here: a point of weight 2 counts as two points. It goes by
+    the mean square of all correlations, and shrinks to nothing what is strong but rare; with many
+    points S is accurate in every direction, so s is D/n at most.
     """
     n, D = float(weights.sum()), residuals.shape[1]
     S = (residuals.T * weights).astype(np.float64) @ residuals / n
     mean_square, square_mean = float(np.mean(S**2)), (float(np.trace(S)) / D) ** 2
     denominator = (n + 1) * (mean_square - square_mean / D)
-    shrinkage = 1.0 if denominator <= 0 else min(1.0, (mean_square + square_mean) / denominator)
+    oas = math.inf if denominator <= 0 else (mean_square + square_mean) / denominator
+    shrinkage = min(1.0, D / n, oas)
     return (1 - shrinkage) * S + shrinkage * np.sqrt(square_mean) * np.eye(D)
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,16 +14,13 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length
 
-from boostmetric.boosting import boost
-from boostmetric.comparisons import Comparisons, check_labels
+from boostmetric.comparisons import check_labels
 from boostmetric.estimators import BoostMetric
-from boostmetric.evaluation import knn_error
 from boostmetric.holdout import hold_out_points
-from boostmetric.initial import starting_transformation
 from boostmetric.learned import LearnedMetric
 from boostmetric.metric import Metric
-from boostmetric.parameters import COUNT, RULES, check_parameters, options_of
-from boostmetric.state import Boosting, Status
+from boostmetric.parameters import COUNT, RULES, check_parameters
+from boostmetric.trials import Split, Trial, choose, learn, try_candidate
 
 _HINGE = {"loss": "squared_hinge", "alpha": 1e-4, "max_iter": 300}
 
@@ -44,94 +39,10 @@ JUDGED = 2000
 MAX_SPLITS = 10
 """Splits, at most."""
 
-GROWTH = 1.4
-"""Directions from one look at the held-out points to the next grow by this factor."""
-
-PATIENCE, EARLY = 3, 24
-"""Looks without a lower error after which a pass ends; those at fewer directions do not count."""
-
-BEHIND = 1.3
-"""A candidate with so many times the lowest error after a pass is given no further one."""
-
 FIXED = ("early_stopping", "warm_start", "validation_fraction", "n_iter_no_change", "n_components")
 """Parameters of `BoostMetric` that a candidate cannot set."""
 
 logger = logging.getLogger("boostmetric")
-
-
-@dataclass(eq=False)
-class Split:
-    """Points to learn from and to find neighbours among, and points to classify."""
-
-    X: NDArray
-    y: NDArray
-    X_judged: NDArray
-    y_judged: NDArray
-    mining_seconds: float = 0.0
-    boosting_seconds: float = 0.0
-    judging_seconds: float = 0.0
-    _mined: dict[tuple[str | None, int, int], Comparisons] = field(default_factory=dict)
-
-    def n_wrong(self, base: NDArray | None, n_neighbors: int) -> float:
-        """The number of judged points that their neighbours in the image of `base` mistake."""
-        began = time.perf_counter()
-        A, B = self.X, self.X_judged
-        if base is not None:
-            A, B = A @ base.T, B @ base.T
-        error = knn_error(A, self.y, B, self.y_judged, n_neighbors)
-        self.judging_seconds += time.perf_counter() - began
-        return error * len(self.y_judged)
-
-    def compare(self, learner: BoostMetric, base: NDArray | None, first: bool) -> Comparisons:
-        """Neighbours in the image of `base`; those of a first pass are shared by candidates."""
-        n_targets, n_impostors = learner._neighbors()
-        named = learner.init is None or isinstance(learner.init, str)
-        named = named and learner.neighbors == "exact"
-        key = (learner.init if isinstance(learner.init, str) else None, n_targets, n_impostors)
-        if first and named and key in self._mined:
-            return self._mined[key]
-        began = time.perf_counter()
-        points = self.X if base is None else self.X @ base.T
-        mined = Comparisons.from_labels(
-            points,
-            self.y,
-            n_targets,
-            n_impostors,
-            neighbors=learner.neighbors,
-            n_jobs=learner.n_jobs,
-        )
-        self.mining_seconds += time.perf_counter() - began
-        if first and named:
-            self._mined[key] = mined
-        return mined
-
-
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """A candidate, and what the held-out points said of it.
-
-    `stops` are the numbers of directions after which its passes are best left, one for each pass
-    that helped; `error` is the share of judged points mistaken there, and `curves` has that share
-    by number of directions, for every pass that was tried. Of the first split: `base` is the
-    transformation learned, None for the identity, `passes` are those tried, and `seconds` those of
-    mining and of boosting in them.
-    """
-
-    candidate: Mapping[str, Any]
-    stops: tuple[int, ...]
-    error: float
-    curves: tuple[dict[int, float], ...]
-    base: NDArray | None
-    passes: tuple[PassSummary, ...]
-    seconds: tuple[float, float]
-
-
-class PassSummary(NamedTuple):
-    """How a pass went: iterations, directions, and how it ended."""
-
-    n_iter: int
-    n_directions: int
-    status: Status
 
 
 class BoostMetricCV(LearnedMetric):
@@ -139,9 +50,9 @@ class BoostMetricCV(LearnedMetric):
 
     Every candidate is learned from on the rest of the points, and its nearest-neighbour error on
     those held out is followed pass by pass. The candidate with the lowest error is learned from
-    all points and left where that error was least; a starting transformation that no direction
-    improves is kept as it is. One fit serves all numbers of iterations and passes, and candidates
-    with the same neighbours share them.
+    all points and left where that error was least; a starting transformation that nothing beats
+    by one and a half standard errors is kept as it is. One fit serves all numbers of iterations
+    and passes, and candidates with the same neighbours share them.
 
     Parameters
     ----------
@@ -238,21 +149,22 @@ class BoostMetricCV(LearnedMetric):
         self.trials_: list[Trial] = []
         for learner, candidate in zip(learners, self._candidates(), strict=True):
             lowest = min((tried.error for tried in self.trials_), default=math.inf)
-            trial = _try(learner, candidate, splits, self.n_neighbors, lowest)
+            trial = try_candidate(learner, candidate, splits, self.n_neighbors, lowest)
             self.trials_.append(trial)
             if self.verbose:
                 logger.info("%s: error %.4f, stops %s", dict(candidate), trial.error, trial.stops)
-        position = int(np.argmin([trial.error for trial in self.trials_]))
+        position, is_learned = choose(self.trials_, sum(len(split.y_judged) for split in splits))
         best = self.trials_[position]
+        self.best_params_ = dict(best.candidate)
+        self.stops_ = best.stops if is_learned else ()
+        self.best_error_ = best.error if is_learned else best.start_error
         base = best.base
-        if X_val is None:
-            base = _learn(learners[position], Split(X, y, X[:0], y[:0]), best.stops)
+        if X_val is None or not is_learned:
+            base = learn(learners[position], Split(X, y, X[:0], y[:0]), self.stops_)
         self.metric_ = Metric.from_components(
             np.eye(X.shape[1], dtype=X.dtype) if base is None else base.astype(X.dtype)
         )
         self.components_ = self.metric_.components
-        self.best_params_, self.stops_ = dict(best.candidate), best.stops
-        self.best_error_ = best.error
         return self
 
     def _check_own(self, X_val: ArrayLike | None, y_val: ArrayLike | None) -> None:
@@ -332,111 +244,3 @@ def rule(name: str, value: Any) -> tuple[bool, str]:
     """Whether a value will do, and what is needed."""
     will_do, needed = RULES[name]
     return will_do(value), needed
-
-
-def _try(
-    learner: BoostMetric,
-    candidate: Mapping[str, Any],
-    splits: Sequence[Split],
-    n_neighbors: int,
-    lowest: float = math.inf,
-) -> Trial:
-    """Learn on every split, and find where the passes are best left.
-
-    `lowest` is the error of the best candidate so far.
-    """
-    total = sum(len(split.y_judged) for split in splits)
-    bases = [starting_transformation(learner.init, split.X, split.y) for split in splits]
-    n_wrong = [split.n_wrong(base, n_neighbors) for split, base in zip(splits, bases, strict=True)]
-    error = sum(n_wrong) / total
-    stops: list[int] = []
-    curves: list[dict[int, float]] = []
-    passes: list[PassSummary] = []
-    before = splits[0].mining_seconds, splits[0].boosting_seconds
-    for number in range(learner.n_passes):
-        if number and error > BEHIND * lowest:
-            break
-        walks = [
-            _walk(learner, split, base, number == 0, n_neighbors)
-            for split, base in zip(splits, bases, strict=True)
-        ]
-        passes.append(walks[0].summary)
-        curve = dict.fromkeys(sorted(set().union(*(walk.looks for walk in walks))), 0.0)
-        for walk, wrong in zip(walks, n_wrong, strict=True):
-            for stop in curve:
-                wrong = walk.looks[stop].n_wrong if stop in walk.looks else wrong
-                curve[stop] += wrong / total
-        curves.append(curve)
-        stop = min(curve, key=curve.__getitem__, default=0)
-        if not curve or curve[stop] >= error:
-            break
-        error = curve[stop]
-        stops.append(stop)
-        for position, walk in enumerate(walks):
-            reached = [number for number in walk.looks if number <= stop]
-            if reached:
-                bases[position], n_wrong[position] = walk.looks[max(reached)]
-    seconds = splits[0].mining_seconds - before[0], splits[0].boosting_seconds - before[1]
-    return Trial(candidate, tuple(stops), error, tuple(curves), bases[0], tuple(passes), seconds)
-
-
-class _Look(NamedTuple):
-    """A transformation on the way, and the number of judged points it mistakes."""
-
-    base: NDArray
-    n_wrong: float
-
-
-class _Walk(NamedTuple):
-    """A pass on one split: what it looked like by number of directions, and how it went."""
-
-    looks: dict[int, _Look]
-    summary: PassSummary
-
-
-def _walk(
-    learner: BoostMetric, split: Split, base: NDArray | None, first: bool, n_neighbors: int
-) -> _Walk:
-    looks: dict[int, _Look] = {}
-
-    def look(fit: Boosting) -> None:
-        transformation = _composed(fit, base)
-        looks[fit.n_tried] = _Look(transformation, split.n_wrong(transformation, n_neighbors))
-
-    def callback(fit: Boosting) -> bool:
-        if fit.n_tried >= GROWTH * max(looks, default=0):
-            look(fit)
-        best_at = min(looks, key=lambda number: looks[number].n_wrong)
-        return sum(number > max(best_at, EARLY) for number in looks) >= PATIENCE
-
-    fit = _boost(learner, split, base, first, callback=callback)
-    if fit.directions and fit.n_tried not in looks:
-        look(fit)
-    return _Walk(looks, PassSummary(len(fit.history), fit.n_tried, fit.status))
-
-
-def _learn(learner: BoostMetric, split: Split, stops: Sequence[int]) -> NDArray | None:
-    """The transformation after passes of so many directions."""
-    base = starting_transformation(learner.init, split.X, split.y)
-    for number, stop in enumerate(stops):
-        fit = _boost(learner, split, base, number == 0, max_iter=stop)
-        if not fit.directions:
-            break
-        base = _composed(fit, base)
-    return base
-
-
-def _boost(
-    learner: BoostMetric, split: Split, base: NDArray | None, first: bool, **options: Any
-) -> Boosting:
-    points = split.X if base is None else split.X @ base.T.astype(split.X.dtype)
-    parameters = options_of(learner.get_params(deep=False))
-    comparisons = split.compare(learner, base, first)
-    began, judging = time.perf_counter(), split.judging_seconds
-    fit = boost(points, comparisons, **{**parameters, **options})
-    split.boosting_seconds += time.perf_counter() - began - (split.judging_seconds - judging)
-    return fit
-
-
-def _composed(fit: Boosting, base: NDArray | None) -> NDArray:
-    return (fit.metric if base is None else fit.metric.compose(base)).components

@@ -23,7 +23,8 @@ from boostmetric.datasets import Split
 from boostmetric.estimators import BoostMetric
 from boostmetric.evaluation import knn_error
 from boostmetric.experiments import peer
-from boostmetric.selection import BoostMetricCV, Trial
+from boostmetric.selection import BoostMetricCV
+from boostmetric.trials import Trial
 
 N_PASSES = 3
 """Of the rows "MP"; the paper does not state its number."""
@@ -100,7 +101,7 @@ def _chosen(learner: BoostMetricCV, split: Split) -> Learned:
     train, validation, _ = split
     learner.fit(train.X, train.y, X_val=validation.X, y_val=validation.y)
     trials: list[Trial] = learner.trials_
-    best = min(trials, key=lambda trial: trial.error)
+    best = next(trial for trial in trials if trial.candidate == learner.best_params_)
     passes = [done for trial in trials for done in trial.passes]
     measures = {
         "mining_seconds": sum(trial.seconds[0] for trial in trials),
@@ -108,8 +109,8 @@ def _chosen(learner: BoostMetricCV, split: Split) -> Learned:
         "iterations": sum(done.n_iter for done in passes),
         "directions": sum(done.n_directions for done in passes),
         "ended": best.passes[-1].status.name,
-        "chosen": {**best.candidate, "stops": best.stops},
-        "held_out_error": best.error,
+        "chosen": {**learner.best_params_, "stops": learner.stops_},
+        "held_out_error": learner.best_error_,
     }
     return Learned(learner.components_, measures)
 
