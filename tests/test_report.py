@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from boostmetric.experiments import pictures
-from boostmetric.experiments.paper import (
-    DATASETS,
-)
+from boostmetric.experiments.paper import DATASETS
 from boostmetric.experiments.pictures import Html
 from boostmetric.experiments.report import ReportError, write_report
+
+# old matplotlib, new pyparsing
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 PICTURES = ("ratio_picture", "running_time_picture")
 VOID = {"meta", "img", "br", "link", "wbr"}
