@@ -12,8 +12,11 @@ PACKAGE = "boostmetric"
 FOLDER = Path(boostmetric.__file__).parent
 ENGINE = [
     "kernels",
+    "points",
+    "labels",
     "mining",
     "neighbors",
+    "blockwise",
     "comparisons",
     "losses",
     "metric",
@@ -79,8 +82,8 @@ def test_engine_modules_import_only_from_earlier_ones(position: int) -> None:
     assert imports_of(ENGINE[position]) <= {*ENGINE[:position], *TOOLS}
 
 
-def test_tools_import_nothing_of_the_package() -> None:
-    assert not set().union(*(imports_of(module) for module in TOOLS))
+def test_tools_import_nothing_of_the_package_but_tools() -> None:
+    assert set().union(*(imports_of(module) for module in TOOLS)) <= TOOLS
 
 
 def test_imports_form_no_cycle() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import read_only
@@ -201,6 +203,26 @@ def test_astype_changes_the_precision_alone(
     changed = metric.astype(dtype)
     assert changed.matrix.dtype == dtype
     assert changed.matrix == pytest.approx(metric.matrix, rel=1e-5)
+
+
+def test_names_and_origin_stay_with_the_features(rng: np.random.Generator) -> None:
+    names, origin = ("a", "b", "c", "d", "e"), {"made": "by hand"}
+    learned = replace(draw(rng), feature_names=names, origin=origin)
+    for kept in (learned.astype(np.float32), learned.truncate(2), learned.truncate(0.5)):
+        assert (kept.feature_names, kept.origin) == (names, origin)
+    composed = Metric(np.eye(5), np.ones(5), names, origin).compose(learned)
+    for new in (composed, Metric.from_components(learned.components)):
+        assert (new.feature_names, new.origin) == (None, None)
+    assert "by hand" not in repr(learned)
+
+
+@pytest.mark.parametrize("names", [(), ("a",), ("a", "b", "c")])
+def test_there_are_as_many_names_as_features(names: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError) as error:
+        Metric(np.eye(2), np.ones(2), names)
+    assert str(error.value) == (
+        f"{len(names)} feature names came for directions of 2 features: as many names are needed."
+    )
 
 
 @pytest.mark.parametrize("J", [0, 3])

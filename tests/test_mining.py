@@ -6,12 +6,8 @@ from conftest import read_only
 from numpy.typing import NDArray
 
 from boostmetric import mining
-from boostmetric.mining import (
-    NONE,
-    centred,
-    distinct_points,
-    nearest_targets_and_impostors,
-)
+from boostmetric.mining import NONE, nearest_targets_and_impostors
+from boostmetric.points import centred, distinct_points
 
 
 def nearest_by_loop(X: NDArray, labels: NDArray, k: int, same: bool) -> list[list[int]]:

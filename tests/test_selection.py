@@ -537,3 +537,12 @@ def test_what_is_learned_must_beat_every_start_beyond_doubt(
     errors: list[tuple[float, float]], chosen: tuple[int, bool]
 ) -> None:
     assert trials.choose([trial(*each) for each in errors], 100) == chosen
+
+
+def test_verbose_is_heard_though_nobody_set_up_logging(caplog: pytest.LogCaptureFixture) -> None:
+    X, y = load_wine(return_X_y=True)
+    logging.getLogger("boostmetric").setLevel(logging.NOTSET)
+    BoostMetricCV([{"max_iter": 3}], n_splits=1, random_state=0).fit(X, y)
+    assert not caplog.records
+    BoostMetricCV([{"max_iter": 3}], n_splits=1, random_state=0, verbose=1).fit(X, y)
+    assert "{'max_iter': 3}: error 0." in caplog.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -108,6 +108,8 @@ def learn_psd(
         fit goes on
     callback : see `Callback`
     start : a metric to continue from, of D features
+    resume : what `Boosting.snapshot` gave in a callback of a fit of the same problem with the same
+        options; the fit goes on from there as if it had not been interrupted
 
     Returns
     -------
@@ -146,6 +148,7 @@ def _learn(
     block_size: int | None = None,
     callback: Callback | None = None,
     start: Metric | None = None,
+    resume: Mapping[str, NDArray] | None = None,
 ) -> Boosting:
     """The loop; parameters as of `learn_psd`."""
     check_combination(loss, solver, regularizer)
@@ -177,15 +180,18 @@ def _learn(
     if tol is None:
         tol = 1e-3 if solver == "totally_corrective" else 0.0
     fit.tol = tol
-    began = time.perf_counter()
+    if resume is not None:
+        fit.resume(resume)
+    began = time.perf_counter() - (fit.history[-1].seconds if fit.history else 0.0)
     while (left := max_iter - fit.n_tried) > 0:
         fit.block_size = min(block_size, left)
         look = tol > 0 and (isinstance(loss, Hinge) or len(fit.history) + 1 in looks)
         done = _iterate(fit, add, look, began)
+        status = _end(fit, done, look)
+        fit.is_over = status is not None
         if done.helped and callback is not None and callback(fit):
-            fit.status = Status.STOPPED
-            break
-        if (status := _end(fit, done, look)) is not None:
+            status = Status.STOPPED
+        if status is not None:
             fit.status = status
             break
     return fit

@@ -6,10 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, issparse
 
+from boostmetric._numbers import finite, non_negative
 from boostmetric._warn import warn
+from boostmetric.blockwise import blockwise_targets_and_impostors
+from boostmetric.labels import Labels, check_labels, label_array
 from boostmetric.mining import NONE, nearest_targets_and_impostors
 from boostmetric.neighbors import Index, indexed_targets_and_impostors
+from boostmetric.points import Points, as_floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +61,8 @@ class Comparisons:
     @classmethod
     def from_labels(
         cls,
-        X: ArrayLike,
-        y: ArrayLike,
+        X: ArrayLike | csr_array,
+        y: ArrayLike | csr_array,
         n_targets: int = 3,
         n_impostors: int = 3,
         *,
@@ -72,15 +77,21 @@ class Comparisons:
         Of points that are equal in coordinates and class one stands for all, and none is its own
         duplicate's target.
 
+        Where points have several labels, targets are the nearest points that share one, impostors
+        the nearest that share none. A point without any label has no targets, and so no comparisons
+        of its own, but may be an impostor.
+
         Parameters
         ----------
-        X : array of shape (n, D)
-        y : array of shape (n,), labels of any type that can be sorted
+        X : array of shape (n, D), dense or sparse
+        y : array of shape (n,), labels of any type that can be sorted; or an indicator of shape
+            (n, L), dense or sparse, of 0 and 1
         n_targets, n_impostors : numbers of neighbours; where a class has fewer, those that exist
             are used, with a warning
         neighbors : "exact", "approximate" (FAISS or PyNNDescent, `boostmetric[approximate]`), or an
             object with `fit(X)` and `kneighbors(X, n_neighbors)`; how many of the true neighbours
-            such an index finds is measured on a sample, and is in `recall`
+            such an index finds is measured on a sample, and is in `recall`. Sparse X and several
+            labels a point are for "exact" only
         sample_weight : array of shape (n,), the weight of the comparisons that a point is the
             first point of. A point of weight 0 takes no part at all
         n_jobs : number of threads for the search; the result does not depend on it
@@ -90,27 +101,22 @@ class Comparisons:
         >>> len(Comparisons.from_labels([[0], [1], [5], [6]], list("aabb"), 1, 2))
         8
         """
-        X, y = np.asarray(X), np.asarray(y)
-        if X.ndim != 2 or y.shape != X.shape[:1]:
+        points, known = as_floats(X), label_array(y)
+        if points.ndim != 2 or known.shape[:1] != points.shape[:1] or known.shape[1:] == (1,):
             raise ValueError(
-                f"X of shape (n, D) and n labels are needed; got {X.shape} and {y.shape}."
+                f"X of shape (n, D) and n labels are needed; got {points.shape} and {known.shape}."
             )
-        if not np.issubdtype(X.dtype, np.floating):
-            X = X.astype(np.float64)  # differences of unsigned integers would wrap around
-        classes, labels, weights = check_labels(y, sample_weight)
+        labels, weights = check_labels(known, sample_weight)
         for name, number in (("n_targets", n_targets), ("n_impostors", n_impostors)):
             if number < 1:
                 raise ValueError(f"{name}={number} will not do: at least 1 is needed.")
-        rows = np.arange(len(X)) if weights is None else np.flatnonzero(weights > 0)
-
-        recall = None
-        search = (X[rows], labels[rows], n_targets, n_impostors)
-        if isinstance(neighbors, str) and neighbors == "exact":
-            targets, impostors = nearest_targets_and_impostors(*search, n_jobs)
-        else:
-            targets, impostors, recall = indexed_targets_and_impostors(*search, neighbors, n_jobs)
-        _warn_of_missing(classes, labels[rows], targets, "target", "n_targets")
-        _warn_of_missing(classes, labels[rows], impostors, "impostor", "n_impostors")
+        rows = np.arange(len(labels)) if weights is None else np.flatnonzero(weights > 0)
+        labels = labels[rows]
+        targets, impostors, recall = _nearest(
+            points[rows], labels, (n_targets, n_impostors), neighbors, n_jobs
+        )
+        _warn_of_missing(labels, targets, "target", "n_targets")
+        _warn_of_missing(labels, impostors, "impostor", "n_impostors")
         anchor = np.repeat(np.arange(len(rows)), n_targets * n_impostors)
         target = np.repeat(targets, n_impostors, axis=1).ravel()
         impostor = np.tile(impostors, (1, n_targets)).ravel()
@@ -119,7 +125,7 @@ class Comparisons:
         made = cls.from_triplets(
             triplets,
             weights=None if weights is None else weights[triplets[:, 0]],
-            n_points=len(X),
+            n_points=points.shape[0],
         )
         return replace(made, recall=recall)
 
@@ -205,7 +211,7 @@ class Comparisons:
                 f"y must hold a label +1 (similar) or -1 (dissimilar) for each of the {len(rows)} "
                 f"pairs; got shape {similar.shape} with the values {np.unique(similar)[:5]}."
             )
-        squares = _numbers("thresholds", thresholds, len(rows))
+        squares = finite("thresholds", thresholds, len(rows))
         assert squares is not None
         if (squares <= 0).any():
             raise ValueError(f"thresholds must be positive; got {squares.min():g}.")
@@ -250,8 +256,8 @@ class Comparisons:
             pairs=np.stack([keys // base, keys % base], axis=1),
             near=positions[0],
             far=positions[1],
-            gaps=_numbers("gaps", gaps, len(near)),
-            weights=_non_negative("weights", weights, len(near)),
+            gaps=finite("gaps", gaps, len(near)),
+            weights=non_negative("weights", weights, len(near)),
             n_points=n_points,
         )
         if n_points is not None:
@@ -316,62 +322,45 @@ class Comparisons:
             )
 
 
-def check_labels(
-    y: NDArray, sample_weight: ArrayLike | None = None
-) -> tuple[NDArray, NDArray, NDArray | None]:
-    """The classes of y, for each entry of y the position of its class, and the weights as an array.
+def _nearest(
+    points: Points,
+    labels: Labels,
+    n_neighbors: tuple[int, int],
+    neighbors: str | Index,
+    n_jobs: int | None,
+) -> tuple[NDArray, NDArray, float | None]:
+    """Targets and impostors, and the recall of the index where there is one."""
+    is_exact = isinstance(neighbors, str) and neighbors == "exact"
+    if issparse(points) or labels.classes is None:
+        if not is_exact:
+            what = "sparse X" if issparse(points) else "several labels a point"
+            raise ValueError(
+                f"neighbors={neighbors!r:.80} does not work with {what}: use neighbors='exact'"
+                + (", or reduce X by TruncatedSVD first." if issparse(points) else ".")
+            )
+        return *blockwise_targets_and_impostors(points, labels, *n_neighbors, n_jobs), None
+    if is_exact:
+        return *nearest_targets_and_impostors(points, labels.codes, *n_neighbors, n_jobs), None
+    return indexed_targets_and_impostors(points, labels.codes, *n_neighbors, neighbors, n_jobs)
 
-    Raises a ValueError unless there are at least two classes with at least two entries each, and
-    entries of two classes have a positive weight.
 
-    >>> check_labels(np.array(["b", "a", "b", "a"]))[1].tolist()
-    [1, 0, 1, 0]
+def _warn_of_missing(labels: Labels, neighbors: NDArray, kind: str, parameter: str) -> None:
+    """Warn where points have fewer neighbours than asked for, naming a class or set of labels.
+
+    Those without a label have none by intent.
     """
-    if len(y) == 0:
-        raise ValueError("y is empty: labels of at least two classes are needed.")
-    try:
-        classes, labels, counts = np.unique(y, return_inverse=True, return_counts=True)
-    except TypeError as error:
-        raise ValueError(f"y must hold labels of one type, which can be sorted: {error}.") from None
-    if len(classes) < 2:
-        raise ValueError(
-            f"y has one class only, {_name(classes[0])}: comparisons need points of at least two."
-        )
-    if (counts < 2).any():
-        first = int(np.argmax(counts < 2))
-        raise ValueError(
-            f"class {_name(classes[first])} has 1 sample, so it has no target; a class needs at "
-            f"least 2 ({int((counts < 2).sum())} of {len(classes)} classes have fewer). Drop the "
-            "class or join it with another."
-        )
-    labels = labels.reshape(-1)
-    weights = _non_negative("sample_weight", sample_weight, len(y))
-    if weights is not None and len(np.unique(labels[weights > 0])) < 2:
-        raise ValueError(
-            "sample_weight is zero for all points, or for all but those of one class: points of "
-            "at least two classes must count."
-        )
-    return classes, labels, weights
-
-
-def _warn_of_missing(
-    classes: NDArray, labels: NDArray, neighbors: NDArray, kind: str, parameter: str
-) -> None:
-    """Warn where points have fewer neighbours than asked for, naming a class."""
     found = (neighbors != NONE).sum(axis=1)
     wanted = neighbors.shape[1]
-    if (found < wanted).any():
-        worst = int(np.argmin(found))
-        affected = len(np.unique(labels[found < wanted]))
+    few = labels.labelled & (found < wanted)
+    if few.any():
+        worst = int(np.argmin(np.where(few, found, wanted)))
+        affected = len(np.unique(labels.codes[few]))
+        kinds = "label sets" if labels.classes is None else "classes"
         warn(
-            f"points of class {_name(classes[labels[worst]])} have {found[worst]} {kind}s at "
-            f"distinct places, {parameter}={wanted} were asked for ({affected} classes have too "
+            f"points of {labels.name(labels.codes[worst])} have {found[worst]} {kind}s at "
+            f"distinct places, {parameter}={wanted} were asked for ({affected} {kinds} have too "
             f"few). Those that exist are used; lower {parameter} to silence this."
         )
-
-
-def _name(label: object) -> str:
-    return repr(label.item() if isinstance(label, np.generic) else label)
 
 
 def _keys(ends: NDArray, base: int) -> NDArray:
@@ -402,31 +391,6 @@ def _indices(name: str, values: ArrayLike, width: int) -> NDArray:
     if rows.size and rows.min() < 0:
         raise ValueError(f"{name} must hold row numbers of X, 0 or more; got {rows.min()}.")
     return rows.astype(np.int64)
-
-
-def _non_negative(name: str, values: ArrayLike | None, size: int) -> NDArray | None:
-    """`values` as an array (size,) of finite numbers, 0 or more; a single one is repeated."""
-    numbers = _numbers(name, values, size)
-    if numbers is not None and numbers.min() < 0:
-        raise ValueError(f"{name} must not be negative; got {numbers.min():g}.")
-    return numbers
-
-
-def _numbers(name: str, values: ArrayLike | None, size: int) -> NDArray | None:
-    """`values` as an array (size,) of finite numbers; None stays None, a number is repeated."""
-    if values is None:
-        return None
-    try:
-        numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be numbers; got {values!r:.80}.") from None
-    if numbers.ndim == 0:
-        numbers = np.full(size, numbers)
-    if numbers.shape != (size,):
-        raise ValueError(f"{name} must be of shape ({size},); got {numbers.shape}.")
-    if not np.isfinite(numbers).all():
-        raise ValueError(f"{name} must be finite; got NaN or infinity.")
-    return numbers
 
 
 def _joined(

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from functools import partial
+import os
 from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_random_state, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
+from scipy.sparse import csr_array
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from boostmetric.comparisons import Comparisons, check_labels
+from boostmetric._version import __version__
+from boostmetric.checkpoint import Checkpoint, digest, settings_of
+from boostmetric.comparisons import Comparisons
 from boostmetric.evaluation import satisfied_share
-from boostmetric.initial import starting_transformation
-from boostmetric.learned import LearnedMetric
+from boostmetric.initial import CENTRING, as_components, starting_transformation
+from boostmetric.labels import as_indicator, check_labels
+from boostmetric.learned import LearnedMetric, single_labels
 from boostmetric.losses import Loss
 from boostmetric.metric import Metric
 from boostmetric.monitor import CallbackSupportMixin, Monitor, with_callbacks
 from boostmetric.neighbors import Index
+from boostmetric.origin import with_origin
 from boostmetric.parameters import check_parameters, options_of
-from boostmetric.passes import boost_passes, completed, history_of
+from boostmetric.passes import completed, history_of
+from boostmetric.points import Points, are_identical
 from boostmetric.state import Status
 from boostmetric.training import Training, check_first_pass
+
+INESSENTIAL = ("checkpoint", "n_jobs", "verbose", "warm_start")
+"""Parameters that what is learned does not depend on, given where the fit starts."""
 
 
 class BoostMetric(CallbackSupportMixin, LearnedMetric):
@@ -86,6 +94,10 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         Directions without a lower held-out error after which `early_stopping` ends a pass.
     warm_start : bool, default=False
         Go on from the metric of the last call of `fit`, in its last pass, instead of from nothing.
+    checkpoint : path or None, default=None
+        A file that follows the fit: it is written every few seconds and after every pass. Where the
+        file of a fit that was killed is there, `fit` with the same data and parameters goes on from
+        it, and ends as if it had never been interrupted.
     n_jobs : int or None, default=None
         Number of threads that look for neighbours. The result does not depend on it.
     random_state : int, RandomState or None, default=None
@@ -134,6 +146,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     1.0
     """
 
+    _takes_sparse = True
+
     def __init__(
         self,
         loss: str | Loss = "logistic",
@@ -155,6 +169,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 50,
         warm_start: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
@@ -177,6 +192,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.warm_start = warm_start
+        self.checkpoint = checkpoint
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -184,8 +200,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     @with_callbacks  # type: ignore[untyped-decorator]
     def fit(
         self,
-        X: ArrayLike,
-        y: ArrayLike | None = None,
+        X: ArrayLike | Points,
+        y: ArrayLike | csr_array | None = None,
         *,
         comparisons: Comparisons | None = None,
         sample_weight: ArrayLike | None = None,
@@ -194,8 +210,10 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
 
         Parameters
         ----------
-        X : array of shape (n, D); float32 is kept, anything else becomes float64
-        y : array of shape (n,), labels of any type
+        X : array of shape (n, D); float32 is kept, anything else becomes float64. A sparse X stays
+            sparse, but for its products with directions
+        y : array of shape (n,), labels of any type; or an indicator of shape (n, L) of 0 and 1,
+            dense or sparse: points that share a label are similar
         comparisons : Comparisons of the rows of this X
         sample_weight : array of shape (n,), the weight of the comparisons that are made from a
             point and its neighbours; a weight of 2 is the same as giving the point twice, one of 0
@@ -210,8 +228,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         X = self._validate_points(X, reset=resumed is None)
         labels, weights = self._check_targets(X, y, comparisons, sample_weight)
         self._check_needs(labels, sample_weight)
-        if (X[0] == X).all():
-            raise ValueError(f"all {len(X)} points are identical: there is no metric to learn.")
+        if are_identical(X):
+            raise ValueError(f"all {X.shape[0]} points are identical: there is no metric to learn.")
         if isinstance(self.n_components, Integral) and self.n_components > X.shape[1]:
             raise ValueError(f"n_components={self.n_components}, but X has {X.shape[1]} features.")
 
@@ -221,39 +239,45 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         )
         base = None if base is None else base.astype(X.dtype)
         n_passes = 1 if resumed else self.n_passes
-        training = self._training(labels, weights, comparisons, start)
+        training = self._training(X, labels, weights, comparisons, base, start)
         fit_data = {"X": X, "y": y, "metadata": {"sample_weight": sample_weight}}
-        monitor = Monitor(self, self._metric_attributes, n_passes, fit_data)
-        passes, failure = completed(
-            boost_passes(X, base, n_passes, training.compare, partial(training.run, monitor))
-        )
+        monitor = Monitor(self, self._metric_attributes, n_passes, fit_data, training.n_done)
+        passes, failure = completed(training.passes(monitor, X, base, n_passes))
         check_first_pass(passes[0].fit, self.alpha)
-        fruitful = [done for done in passes if done.fit.directions]
-        starting = np.eye(X.shape[1], dtype=X.dtype) if base is None else base
-        metric = fruitful[-1].metric if fruitful else Metric.from_components(starting)
-        for name, value in self._metric_attributes(metric).items():
-            setattr(self, name, value)
+        fruitful = [done for done in passes if done.fit.metric.n_directions]
+        metric = (
+            fruitful[-1].metric
+            if fruitful
+            else Metric.from_components(as_components(base, X.shape[1], X.dtype))
+        )
         self._resume = (fruitful[-1].base, fruitful[-1].fit.metric) if fruitful else None
-        self.status_ = passes[-1].fit.status
+        self.status_ = passes[-1].fit.status if failure is None else Status.FAILED
         self.alpha_ = passes[-1].fit.alpha
-        self.duality_gap_ = passes[-1].fit.final_gap()
+        self.duality_gap_ = passes[-1].fit.duality_gap
         self.history_ = history_of(passes)
         self.n_iter_ = len(self.history_["pass"])
+        metric = with_origin(metric, self, self._facts(X.shape[0], passes[-1].fit.n_comparisons))
+        for name, value in self._metric_attributes(metric).items():
+            setattr(self, name, value)
         monitor.end()
         if failure is not None:
-            self.status_ = Status.FAILED
             raise failure
         return self
 
     def score(
-        self, X: ArrayLike, y: ArrayLike | None = None, *, comparisons: Comparisons | None = None
+        self,
+        X: ArrayLike | Points,
+        y: ArrayLike | csr_array | None = None,
+        *,
+        comparisons: Comparisons | None = None,
     ) -> float:
         """The share of comparisons that the learned metric satisfies.
 
         Parameters
         ----------
         X : array of shape (n, D)
-        y : array of shape (n,), labels to make comparisons from as `fit` does in its first pass
+        y : array of shape (n,) or (n, L), labels to make comparisons from, as `fit` does in its
+            first pass
         comparisons : Comparisons of the rows of X, instead of or beside labels
         """
         check_is_fitted(self, "components_")
@@ -271,11 +295,11 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
 
     def _check_targets(
         self,
-        X: NDArray,
-        y: ArrayLike | None,
+        X: Points,
+        y: ArrayLike | csr_array | None,
         comparisons: Comparisons | None,
         sample_weight: ArrayLike | None,
-    ) -> tuple[NDArray | None, NDArray | None]:
+    ) -> tuple[NDArray | csr_array | None, NDArray | None]:
         """Labels and sample weights as arrays, or None, after all that can be checked of them."""
         if comparisons is not None:
             if not isinstance(comparisons, Comparisons):
@@ -283,7 +307,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
                     f"comparisons must be made by Comparisons.from_triplets, from_quadruplets or "
                     f"from_pairs; got {type(comparisons).__name__}."
                 )
-            comparisons.check_points(len(X))
+            comparisons.check_points(X.shape[0])
         if y is None:
             if comparisons is None:
                 raise ValueError(
@@ -291,31 +315,51 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
                     "Pass labels y, or comparisons=Comparisons.from_triplets(...)."
                 )
             return None, None
-        targets: NDArray = column_or_1d(y, warn=True)
-        check_consistent_length(X, targets)
-        check_classification_targets(targets)
-        _, _, weights = check_labels(targets, sample_weight)
-        return targets, weights
+        labels = as_indicator(y)
+        if labels is None:
+            labels = single_labels(y)
+        check_consistent_length(X, labels)
+        _, weights = check_labels(labels, sample_weight)
+        return labels, weights
 
-    def _check_needs(self, labels: NDArray | None, sample_weight: ArrayLike | None) -> None:
-        """Refuse what needs labels, where there are none."""
+    def _check_needs(
+        self, labels: NDArray | csr_array | None, sample_weight: ArrayLike | None
+    ) -> None:
+        """Refuse what needs labels where there are none, or classes where points have several."""
+        by_class = isinstance(self.init, str) and self.init in ("whiten", "lda")
         if labels is not None:
+            if by_class and labels.ndim == 2:
+                raise ValueError(
+                    f"init={self.init!r} goes by classes, but points have several labels each. Use "
+                    "another init."
+                )
             return
         for given, what in (
             (sample_weight is not None, "sample_weight"),
             (self.n_passes > 1, f"n_passes={self.n_passes}"),
-            (isinstance(self.init, str) and self.init in ("whiten", "lda"), f"init={self.init!r}"),
+            (by_class, f"init={self.init!r}"),
         ):
             if given:
                 raise ValueError(f"{what} needs labels y: comparisons alone came.")
 
     def _training(
         self,
-        labels: NDArray | None,
+        X: Points,
+        labels: NDArray | csr_array | None,
         weights: NDArray | None,
         comparisons: Comparisons | None,
+        base: NDArray | None,
         start: Metric | None,
     ) -> Training:
+        checkpoint = None
+        if self.checkpoint is not None:
+            parameters = self.get_params(deep=False)
+            settings = {name: parameters[name] for name in parameters if name not in INESSENTIAL}
+            checkpoint = Checkpoint(
+                self.checkpoint,
+                settings_of(settings | {"boostmetric": __version__}),
+                digest(X, labels, weights, comparisons, base, start),
+            )
         return Training(
             labels,
             weights,
@@ -326,11 +370,29 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
             validation_fraction=self.validation_fraction if self.early_stopping else None,
             patience=self.n_iter_no_change,
             rng=check_random_state(self.random_state),
+            checkpoint=checkpoint,
             boosting={
                 **options_of(self.get_params(deep=False)),
                 "start": start,
             },
         )
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = not (isinstance(self.init, str) and self.init in CENTRING)
+        return tags
+
+    def _facts(self, n_samples: int, n_comparisons: int) -> dict[str, Any]:
+        """What the metric is to tell of the fit."""
+        return {
+            "n_samples": n_samples,
+            "n_comparisons": n_comparisons,
+            "n_iter": self.n_iter_,
+            "status": self.status_.name,
+            "alpha": self.alpha_,
+            "duality_gap": self.duality_gap_,
+            "history": {name: values.tolist() for name, values in self.history_.items()},
+        }
 
     def _metric_attributes(self, metric: Metric) -> dict[str, Any]:
         """The attributes that make this estimator one that has learned the metric."""

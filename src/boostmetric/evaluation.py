@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, issparse
 from sklearn.neighbors import NearestNeighbors
 
 from boostmetric.comparisons import Comparisons
+from boostmetric.labels import as_indicator
 from boostmetric.laplacian import ComparisonOperator
 from boostmetric.metric import Metric
+from boostmetric.points import Points, as_points
 
 
 def knn_error(
-    X_train: ArrayLike,
+    X_train: ArrayLike | Points,
     y_train: ArrayLike,
-    X_test: ArrayLike,
+    X_test: ArrayLike | Points,
     y_test: ArrayLike,
     n_neighbors: int = 3,
     *,
@@ -34,19 +37,73 @@ def knn_error(
     >>> knn_error([[0], [1], [4], [5]], list("abbb"), [[0.2], [4.2]], list("ab"), n_neighbors=1)
     0.0
     """
-    X_train, X_test = np.asarray(X_train), np.asarray(X_test)
-    neighbors = nearest_labels(X_train, np.asarray(y_train), X_test, n_neighbors, n_jobs)
-    wrong = majority(neighbors, ties) != np.asarray(y_test)
-    return float(np.average(wrong, weights=sample_weight))
+    known, truth = np.asarray(y_train), np.asarray(y_test)
+    if known.ndim != 1:
+        raise ValueError(
+            f"y_train of shape {known.shape} came: one label for each point is needed. For several "
+            "labels a point there is `unlike_share`."
+        )
+    neighbors = nearest_labels(as_points(X_train), known, as_points(X_test), n_neighbors, n_jobs)
+    return float(np.average(majority(neighbors, ties) != truth, weights=sample_weight))
+
+
+def unlike_share(
+    X_train: ArrayLike | Points,
+    Y_train: ArrayLike | csr_array,
+    X_test: ArrayLike | Points,
+    Y_test: ArrayLike | csr_array,
+    n_neighbors: int = 3,
+    *,
+    sample_weight: NDArray | None = None,
+    n_jobs: int | None = None,
+) -> float:
+    """The mean share of the nearest training points that have no label in common with a test point.
+
+    The error of nearest neighbours where a point may have several labels.
+
+    Parameters
+    ----------
+    X_train, X_test : arrays of shape (n, D), dense or sparse
+    Y_train, Y_test : indicators of shape (n, L), dense or sparse, of 0 and 1
+    n_neighbors : number of nearest points
+    sample_weight : how much a test point counts
+    n_jobs : number of threads that look for neighbours
+
+    Examples
+    --------
+    >>> labels = [[1, 0], [1, 1], [0, 1]]
+    >>> unlike_share([[0], [1], [5]], labels, [[0.2]], [[1, 0]], n_neighbors=2)
+    0.0
+    >>> unlike_share([[0], [1], [5]], labels, [[6]], [[1, 0]], n_neighbors=2)
+    0.5
+    """
+    known, truth = as_indicator(Y_train), as_indicator(Y_test)
+    if known is None or truth is None:
+        raise ValueError("an indicator of shape (n, L), L ≥ 2, is needed. See `knn_error`.")
+    rows = nearest_rows(as_points(X_train), as_points(X_test), n_neighbors, n_jobs)
+    like = [truth.multiply(known[column]).sum(axis=1) > 0 for column in rows.T]
+    return float(np.average(1 - np.mean(like, axis=0), weights=sample_weight))
 
 
 def nearest_labels(
-    X_train: NDArray, y_train: NDArray, X_test: NDArray, n_neighbors: int, n_jobs: int | None = None
+    X_train: Points, y_train: NDArray, X_test: Points, n_neighbors: int, n_jobs: int | None = None
 ) -> NDArray:
     """The labels of the nearest training points of each test point, the nearest first."""
-    index = NearestNeighbors(n_neighbors=min(n_neighbors, len(y_train)), n_jobs=n_jobs)
-    labels: NDArray = y_train[index.fit(X_train).kneighbors(X_test, return_distance=False)]
+    labels: NDArray = y_train[nearest_rows(X_train, X_test, n_neighbors, n_jobs)]
     return labels
+
+
+def nearest_rows(
+    X_train: Points, X_test: Points, n_neighbors: int, n_jobs: int | None = None
+) -> NDArray:
+    """The row numbers of the nearest training points of each test point, the nearest first."""
+    index = NearestNeighbors(
+        n_neighbors=min(n_neighbors, X_train.shape[0]),
+        algorithm="brute" if issparse(X_train) or issparse(X_test) else "auto",
+        n_jobs=n_jobs,
+    )
+    rows: NDArray = index.fit(X_train).kneighbors(X_test, return_distance=False)
+    return rows
 
 
 def majority(neighbors: NDArray, ties: str = "nearest") -> NDArray:
@@ -68,7 +125,7 @@ def majority(neighbors: NDArray, ties: str = "nearest") -> NDArray:
     return winners
 
 
-def satisfied_share(metric: Metric, X: NDArray, comparisons: Comparisons) -> float:
+def satisfied_share(metric: Metric, X: Points, comparisons: Comparisons) -> float:
     """The share of comparisons with a positive margin, each counted by its weight.
 
     Examples

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 
+from boostmetric.labels import Labels
 from boostmetric.metric import Metric
 from boostmetric.state import Boosting
 
@@ -20,22 +22,26 @@ STRIDE = 10
 
 
 def hold_out_points(
-    labels: NDArray, weights: NDArray, fraction: float, rng: np.random.RandomState
+    y: ArrayLike | csr_array, weights: NDArray, fraction: float, rng: np.random.RandomState
 ) -> NDArray:
     """Row numbers of a random part of every class, at least two points of each left to learn from.
 
-    Points of weight 0 are passed over. Raises a ValueError if that is no point at all.
+    Where points have several labels, of every set of labels, and two points of each label are left.
+    Points of weight 0 or without a label are passed over. Raises a ValueError if that is no point
+    at all.
     """
-    _, codes = np.unique(labels, return_inverse=True)
-    order = rng.permutation(np.flatnonzero(weights > 0))
-    order = order[np.argsort(codes[order], kind="stable")]
+    labels = Labels.of(y)
+    order = rng.permutation(np.flatnonzero((weights > 0) & labels.labelled))
+    order = order[np.argsort(labels.codes[order], kind="stable")]
     # Every (1/fraction)-th point of the classes in turn: no class gives more than its share.
     chosen = order[np.diff(np.floor(fraction * np.arange(len(order) + 1) + 0.5)) > 0]
-    left = np.bincount(codes[np.setdiff1d(order, chosen)], minlength=codes.max() + 1)
-    held_out = np.sort(chosen[left[codes[chosen]] >= 2])
+    left = labels[np.setdiff1d(order, chosen)].counts()
+    n_scarce = labels.sets @ (left < 2).astype(np.intp)
+    held_out = np.sort(chosen[n_scarce[labels.codes[chosen]] == 0])
     if len(held_out) == 0:
+        kind = "label" if labels.classes is None else "class"
         raise ValueError(
-            f"validation_fraction={fraction} holds out no point of {len(labels)}, as every class "
+            f"validation_fraction={fraction} holds out no point of {len(labels)}, as every {kind} "
             "keeps at least 2. Change it, or hold nothing out."
         )
     return held_out
@@ -76,6 +82,21 @@ class EarlyStopping:
         if fit.n_tried - self._last_look >= self.stride:
             self.look(fit)
         return fit.n_tried - self._best_at >= self.patience
+
+    def snapshot(self) -> dict[str, NDArray]:
+        """What was found so far, as arrays."""
+        saved = {"numbers": np.array([self.best_error, self._best_at, self._last_look])}
+        if self.best_metric is not None:
+            saved["directions"] = self.best_metric.directions
+            saved["coefs"] = self.best_metric.coefs
+        return saved
+
+    def resume(self, saved: Mapping[str, NDArray]) -> None:
+        """Go on from a snapshot."""
+        self.best_error, best_at, last_look = saved["numbers"].tolist()
+        self._best_at, self._last_look = int(best_at), int(last_look)
+        if "coefs" in saved:
+            self.best_metric = Metric(saved["directions"], saved["coefs"])
 
     def look(self, fit: Boosting) -> None:
         """Measure the error of the metric so far."""

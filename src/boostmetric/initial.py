@@ -5,23 +5,31 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.linalg import eigh, svd
+from scipy.sparse import csr_array, diags_array, issparse
 from sklearn.utils import check_array
 
 from boostmetric.metric import fix_signs
+from boostmetric.points import Points, largest_sizes
 
 INITS = ("scale", "whiten", "pca", "lda")
 """The transformations that have a name."""
 
+CENTRING = ("whiten", "pca", "lda")
+"""Those that are about centred points, which sparse ones cannot be."""
+
+MOST_FEATURES = 1 << 14
+"""Number of features up to which a diagonal transformation is made a dense array (2 GB)."""
+
 
 def starting_transformation(
     init: str | ArrayLike | None,
-    X: NDArray,
+    X: Points,
     labels: NDArray | None = None,
     weights: NDArray | None = None,
     n_components: int | float | None = None,
-) -> NDArray | None:
+) -> Points | None:
     """The transformation L of shape (d, D) that `init` stands for; points are mapped to X·Lᵀ.
 
     Parameters
@@ -33,7 +41,8 @@ def starting_transformation(
         "pca" — the principal axes, without those of no variance;
         "lda" — "whiten", then the axes that the class means span;
         or an array of shape (d, D)
-    X : array of shape (n, D)
+    X : array of shape (n, D). If it is sparse, "scale" gives a sparse L, and the other names will
+        not do: they are about points that are centred
     labels : array of shape (n,); needed by "whiten" and "lda"
     weights : array of shape (n,), how often a point counts
     n_components : if an integer, the number of axes that "pca" and "lda" keep at most
@@ -46,7 +55,7 @@ def starting_transformation(
     """
     if init is None:
         return None
-    weights = np.ones(len(X)) if weights is None else weights
+    weights = np.ones(X.shape[0]) if weights is None else weights
     kept = n_components if isinstance(n_components, int) else None
     if not isinstance(init, str):
         L = check_array(init, dtype=np.float64)
@@ -56,7 +65,13 @@ def starting_transformation(
                 f"(d, {X.shape[1]}) is needed."
             )
     elif init == "scale":
-        L = np.diag(1 / spread(X, weights))
+        factors = 1 / spread(X, weights)
+        L = diags_array(factors, format="csr") if issparse(X) else np.diag(factors)
+    elif issparse(X):
+        raise TypeError(
+            f"init={init!r} does not work with sparse X, which it would have to centre. Reduce X "
+            "by TruncatedSVD first, or use init='scale'."
+        )
     elif init == "pca":
         L = principal_axes(X, weights)[:kept]
     else:
@@ -70,19 +85,58 @@ def starting_transformation(
     return L
 
 
-def spread(X: NDArray, weights: NDArray, labels: NDArray | None = None) -> NDArray:
+def as_components(base: Points | None, n_features: int, dtype: DTypeLike) -> NDArray:
+    """The rows of a transformation as an array of shape (d, D), those of the identity for None.
+
+    Raises a ValueError where that would be a huge array.
+
+    >>> as_components(None, 2, np.float32)
+    array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+    if base is not None and not issparse(base):
+        return base
+    if n_features > MOST_FEATURES:
+        raise ValueError(
+            f"nothing was learned, and the metric to start from, of {n_features} features, is too "
+            "large to be kept as an array. Reduce X by TruncatedSVD first."
+        )
+    rows: NDArray = np.eye(n_features, dtype=dtype) if base is None else csr_array(base).toarray()
+    return rows
+
+
+def spread(X: Points, weights: NDArray, labels: NDArray | None = None) -> NDArray:
     """The standard deviation of every feature, within the classes if there are labels.
 
     A feature that is constant within the classes, up to rounding, has its overall deviation
     instead; one that is constant overall has 1.
     """
+    deviations = np.sqrt(
+        _sparse_variances(X, weights) if issparse(X) else _variances(X, weights, labels)
+    )
+    constant = deviations <= 16 * np.finfo(X.dtype).eps * largest_sizes(X)
+    return np.where(constant, 1.0 if labels is None else spread(X, weights), deviations)
+
+
+def _variances(X: NDArray, weights: NDArray, labels: NDArray | None) -> NDArray:
     means = np.average(X, axis=0, weights=weights)
     if labels is not None:
         means = _class_means(X, labels, weights)[labels]
     squares = np.square(X - means, dtype=np.float64)
-    deviations = np.sqrt(np.average(squares, axis=0, weights=weights))
-    constant = deviations <= 16 * np.finfo(X.dtype).eps * np.abs(X).max(axis=0)
-    return np.where(constant, 1.0 if labels is None else spread(X, weights), deviations)
+    variances: NDArray = np.average(squares, axis=0, weights=weights)
+    return variances
+
+
+def _sparse_variances(X: csr_array, weights: NDArray) -> NDArray:
+    """Σ w·(x − mean)²/Σ w of every feature; where nothing is stored, x is 0."""
+    n_features, total = X.shape[1], float(weights.sum())
+    means = weights @ X / total
+    of_entries = np.repeat(weights, np.diff(X.indptr))
+    residuals = X.data - means[X.indices]
+    stored = np.bincount(X.indices, of_entries, n_features)
+    squares = np.bincount(X.indices, of_entries * residuals**2, n_features)
+    variances: NDArray = (squares + np.maximum(total - stored, 0) * means**2) / total
+    return variances
 
 
 def principal_axes(X: NDArray, weights: NDArray) -> NDArray:

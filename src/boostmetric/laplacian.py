@@ -19,15 +19,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import eigh
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, issparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import LinearOperator
 
 from boostmetric.comparisons import Comparisons
 from boostmetric.kernels import compiled
-from boostmetric.metric import Metric, pair_squares
-from boostmetric.mining import centred
+from boostmetric.metric import Metric, image_squares
 from boostmetric.operators import OPERATOR_ABOVE, Operator, symmetric_operator
+from boostmetric.points import Points, as_points, centred, rows_at_once
 
 BLOCK_ENTRIES = 1 << 18
 """Coordinates in a block of rows of S (1 MB in float32)."""
@@ -38,7 +38,9 @@ class ComparisonOperator(Operator):
 
     Parameters
     ----------
-    X : array of shape (n, D), float32 or float64; centred inside, as distances do not depend on it
+    X : array of shape (n, D), dense or sparse, float32 or float64; centred inside, as distances do
+        not depend on it. Of a sparse array only features that most points have are centred: others
+        do not need it (`points`). It stays sparse, but for its products with few directions
     comparisons : Comparisons of the rows of X; their gaps and weights play no part here
 
     Examples
@@ -49,29 +51,33 @@ class ComparisonOperator(Operator):
     array([9.])
     """
 
-    def __init__(self, X: NDArray, comparisons: Comparisons) -> None:
-        comparisons.check_points(len(X))
+    def __init__(self, X: Points, comparisons: Comparisons) -> None:
+        X = as_points(X)
+        n = X.shape[0]
+        comparisons.check_points(n)
         super().__init__(len(comparisons), X.shape[1], X.dtype)
-        order = _order(comparisons.pairs, len(X))
+        order = _order(comparisons.pairs, n)
         place = np.argsort(order)
         ends = np.sort(place[comparisons.pairs], axis=1)
         by_row = np.lexsort((ends[:, 1], ends[:, 0]))
         pair = np.argsort(by_row)
-        self.X = centred(X)[order]
+        self.X: Points = centred(X)[order]
         self._pairs = ends[by_row]
         self._i, self._j = np.ascontiguousarray(self._pairs.T)
         self._differences = _far_less_near(
             pair[comparisons.far], pair[comparisons.near], len(self._pairs), self.dtype
         )
-        points = np.arange(len(X) + 1)
+        points = np.arange(n + 1)
         self._row_starts = (np.searchsorted(self._i, points) + points).astype(np.int32)
         self._slots = np.arange(len(self._pairs)) + self._i + 1
-        self._columns = np.empty(len(self._pairs) + len(X), dtype=np.int32)
+        self._columns = np.empty(len(self._pairs) + n, dtype=np.int32)
         self._columns[self._slots] = self._j
         self._columns[self._row_starts[:-1]] = points[:-1]
 
-    def project(self, basis: NDArray) -> ComparisonOperator:
+    def project(self, basis: NDArray) -> Operator:
         """The same comparisons of the points X·basis, for a basis of shape (D, d)."""
+        if issparse(self.X):
+            return super().project(basis)
         projected = copy(self)
         projected.X = self.X @ basis.astype(self.dtype)
         projected.n_features = basis.shape[1]
@@ -141,7 +147,7 @@ class ComparisonOperator(Operator):
         With N = QΛQᵀ the squared distances are Σ_d Λ_d·((x_i − x_j)ᵀq_d)². O(n·D² + P·D).
         """
         values, vectors = (part.astype(self.X.dtype) for part in eigh(matrix))
-        return self.expand(pair_squares(self.X @ vectors, self._pairs, values))
+        return self.expand(image_squares(self.X, vectors, self._pairs, values))
 
     def values(self, metric: Metric) -> NDArray:
         """⟨A_r, M⟩ by the distances of the pairs, of shape (m,)."""
@@ -151,15 +157,16 @@ class ComparisonOperator(Operator):
         """Σ_p q_p·(x_i − x_j)(x_i − x_j)ᵀ, of shape (D, D)."""
         half_laplacian = self._half_laplacian(q)
         half = np.zeros((self.n_features, self.n_features), dtype=self.dtype)
-        size = max(1, BLOCK_ENTRIES // self.n_features)
-        for begin in range(0, len(self.X), size):
+        size = rows_at_once(self.X, BLOCK_ENTRIES)
+        for begin in range(0, self.X.shape[0], size):
             block = self.X[begin : begin + size]
-            half += block.T @ self._rows_times_points(half_laplacian, begin, len(block))
+            part = block.T @ self._rows_times_points(half_laplacian, begin, block.shape[0])
+            half += part.toarray() if issparse(part) else part
         return half + half.T
 
-    def _rows_times_points(self, matrix: csr_matrix, begin: int, size: int) -> NDArray:
+    def _rows_times_points(self, matrix: csr_matrix, begin: int, size: int) -> Points:
         """So many rows of H·X."""
-        loops = compiled(matrix.nnz * self.n_features)
+        loops = None if issparse(self.X) else compiled(matrix.nnz * self.n_features)
         if loops is None:
             product: NDArray = matrix[begin : begin + size] @ self.X
             return product
@@ -169,7 +176,7 @@ class ComparisonOperator(Operator):
 
     def _half_laplacian(self, q: NDArray) -> csr_matrix:
         """H = ½·diag(d) − U for the graph with the weights q."""
-        n, P = len(self.X), self.n_measures
+        n, P = self.X.shape[0], self.n_measures
         degree = np.bincount(self._i, q, n) + np.bincount(self._j, q, n)
         # Pairs are sorted by row: with the diagonal first in each row they are a CSR matrix.
         entries = np.empty(P + n, dtype=self.dtype)

@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import Tags, check_array
+from sklearn.utils import Tags, check_array, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from boostmetric.labels import check_complete
 from boostmetric.metric import Metric
+from boostmetric.plain import from_plain, to_plain
+from boostmetric.points import Points, as_points
+from boostmetric.state import Status
+
+
+def single_labels(y: ArrayLike | csr_array) -> NDArray:
+    """Labels of shape (n,), one for each point; a single column is taken for them, with a warning.
+
+    >>> single_labels(["a", "b"]).tolist()
+    ['a', 'b']
+    """
+    labels: NDArray = column_or_1d(csr_array(y).toarray() if issparse(y) else y, warn=True)
+    check_complete(labels)
+    if labels.dtype.kind != "O":  # of objects scikit-learn knows strings only
+        check_classification_targets(labels)
+    return labels
 
 
 class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -18,8 +38,11 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     metric_: Metric
     components_: NDArray
+    _takes_sparse: ClassVar[bool] = False
 
-    def transform(self, X: ArrayLike) -> NDArray:
+    _stored_as_plain: ClassVar[tuple[type, ...]] = (Metric, Status)
+
+    def transform(self, X: ArrayLike | Points) -> NDArray:
         """Points whose Euclidean distance is the learned metric, X·components_ᵀ.
 
         Parameters
@@ -28,11 +51,11 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         Returns
         -------
-        array of shape (n, n_components)
+        array of shape (n, n_components), dense whatever X is
         """
         check_is_fitted(self, "components_")
-        X = self._validate_points(X, reset=False)
-        transformed: NDArray = X @ self.components_.T
+        points = self._validate_points(X, reset=False)
+        transformed: NDArray = points @ self.components_.T
         return transformed
 
     def get_mahalanobis_matrix(self) -> NDArray:
@@ -57,7 +80,7 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         check_is_fitted(self, "components_")
         return self.metric_.distance
 
-    def pair_distance(self, pairs: ArrayLike, X: ArrayLike | None = None) -> NDArray:
+    def pair_distance(self, pairs: ArrayLike, X: ArrayLike | Points | None = None) -> NDArray:
         """Distances within pairs, not squared, of shape (m,).
 
         Parameters
@@ -67,14 +90,14 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """
         check_is_fitted(self, "components_")
         if X is None:
-            points = check_array(pairs, allow_nd=True, dtype=[np.float64, np.float32])
-            if points.ndim != 3 or points.shape[1] != 2:
+            ends = check_array(pairs, allow_nd=True, dtype=[np.float64, np.float32])
+            if ends.ndim != 3 or ends.shape[1] != 2:
                 raise ValueError(
-                    f"pairs of shape {points.shape} came without X. Give an array (m, 2, "
+                    f"pairs of shape {ends.shape} came without X. Give an array (m, 2, "
                     f"{self.n_features_in_}) of points, or row numbers (m, 2) together with X."
                 )
-            rows = np.arange(2 * len(points)).reshape(-1, 2)
-            X = points.reshape(-1, points.shape[2])
+            rows = np.arange(2 * len(ends)).reshape(-1, 2)
+            X = ends.reshape(-1, ends.shape[2])
         else:
             rows = np.asarray(pairs)
             if rows.ndim != 2 or rows.shape[1] != 2 or not np.issubdtype(rows.dtype, np.integer):
@@ -83,14 +106,22 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                     f"{rows.dtype} of shape {rows.shape}."
                 )
         points = self._validate_points(X, reset=False)
+        n = points.shape[0]
         for row in (rows.min(), rows.max()):
-            if not 0 <= row < len(points):
-                raise ValueError(f"a pair names row {row}: X has the rows 0 to {len(points) - 1}.")
+            if not 0 <= row < n:
+                raise ValueError(f"a pair names row {row}: X has the rows 0 to {n - 1}.")
         return self.metric_.pair_distances(points, rows)
 
-    def pair_score(self, pairs: ArrayLike, X: ArrayLike | None = None) -> NDArray:
+    def pair_score(self, pairs: ArrayLike, X: ArrayLike | Points | None = None) -> NDArray:
         """The negative of `pair_distance`: the higher, the more similar."""
         return -self.pair_distance(pairs, X)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = to_plain(super().__getstate__(), self._stored_as_plain)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(from_plain(state, self._stored_as_plain))
 
     @property
     def _n_features_out(self) -> int:
@@ -102,12 +133,18 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
-    def _validate_points(self, X: ArrayLike, reset: bool) -> NDArray:
+    def _validate_points(self, X: ArrayLike | Points, reset: bool) -> Points:
+        if issparse(X) and not self._takes_sparse:
+            raise TypeError(
+                f"{type(self).__name__} needs a dense X, and a sparse one came. Reduce it by "
+                "TruncatedSVD first, or use BoostMetric."
+            )
         try:
-            validated: NDArray = validate_data(
+            validated = validate_data(
                 self,
                 X,
                 reset=reset,
+                accept_sparse="csr" if self._takes_sparse else False,
                 dtype=[np.float64, np.float32],
                 ensure_min_samples=2 if reset else 1,
             )
@@ -117,4 +154,4 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                     f"X must be numeric, but {error}. Encode or drop columns of text."
                 ) from None
             raise
-        return validated
+        return as_points(validated)

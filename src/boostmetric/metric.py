@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.linalg import svd
+from scipy.sparse import issparse
 from sklearn.metrics.pairwise import euclidean_distances
+
+from boostmetric._archive import ArchiveError, read_archive, write_archive
+from boostmetric.points import Points, as_points
+
+VERSION = 1
+"""Of the format of a file that holds a metric."""
 
 PAIR_BLOCK = 1 << 20
 """Numbers held at once when the differences of many pairs are formed."""
@@ -22,6 +32,9 @@ class Metric:
     ----------
     directions : array of shape (D, J), unit columns
     coefs : array of shape (J,), non-negative
+    feature_names : names of the D features, if they have any
+    origin : facts about how the metric was made, such as JSON can hold. An estimator puts its
+        class, parameters and history here (`boostmetric.origin`)
 
     Examples
     --------
@@ -36,6 +49,8 @@ class Metric:
 
     directions: NDArray
     coefs: NDArray
+    feature_names: tuple[str, ...] | None = None
+    origin: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.directions.ndim != 2 or self.coefs.shape != self.directions.shape[1:]:
@@ -47,6 +62,11 @@ class Metric:
             raise ValueError("directions and coefs must be finite.")
         if (self.coefs < 0).any():
             raise ValueError("coefs must not be negative: M would not be positive semidefinite.")
+        if self.feature_names is not None and len(self.feature_names) != self.n_features:
+            raise ValueError(
+                f"{len(self.feature_names)} feature names came for directions of "
+                f"{self.n_features} features: as many names are needed."
+            )
 
     @classmethod
     def from_components(cls, components: NDArray) -> Metric:
@@ -71,7 +91,9 @@ class Metric:
 
     def astype(self, dtype: DTypeLike) -> Metric:
         """The same metric in another precision."""
-        return Metric(self.directions.astype(dtype), self.coefs.astype(dtype))
+        return replace(
+            self, directions=self.directions.astype(dtype), coefs=self.coefs.astype(dtype)
+        )
 
     @property
     def matrix(self) -> NDArray:
@@ -98,9 +120,9 @@ class Metric:
         values: NDArray = np.einsum("ij,ij->i", self.components, self.components)
         return values
 
-    def transform(self, X: ArrayLike) -> NDArray:
+    def transform(self, X: ArrayLike | Points) -> NDArray:
         """Points whose Euclidean distance is this metric: X·componentsᵀ."""
-        transformed: NDArray = np.asarray(X) @ self.components.T
+        transformed: NDArray = as_points(X) @ self.components.T
         return transformed
 
     def distance(self, u: ArrayLike, v: ArrayLike, squared: bool = False) -> float:
@@ -110,27 +132,38 @@ class Metric:
         return square if squared else square**0.5
 
     def distances(
-        self, X: ArrayLike, Y: ArrayLike | None = None, *, squared: bool = False
+        self,
+        X: ArrayLike | Points,
+        Y: ArrayLike | Points | None = None,
+        *,
+        squared: bool = False,
     ) -> NDArray:
         """Distances of all rows of X to all rows of Y (or of X), of shape (len(X), len(Y)).
 
         Computed between transformed points, less a common centre so that nothing cancels: no array
         larger than the result is formed.
         """
-        X = np.asarray(X)
-        Y = X if Y is None else np.asarray(Y)
+        X = as_points(X)
+        Y = X if Y is None else as_points(Y)
         if len(self.components) == 0:
-            return np.zeros((len(X), len(Y)), dtype=self.directions.dtype)
+            return np.zeros((X.shape[0], Y.shape[0]), dtype=self.directions.dtype)
         centre = X.mean(axis=0)
-        points = self.transform(X - centre)
-        other = None if Y is X else self.transform(Y - centre)
-        result: NDArray = euclidean_distances(points, other, squared=squared)
+
+        def images(points: Points) -> NDArray:
+            if issparse(points):  # it would be dense without the centre
+                return self.transform(points) - self.transform(centre)
+            return self.transform(points - centre)
+
+        other = None if Y is X else images(Y)
+        result: NDArray = euclidean_distances(images(X), other, squared=squared)
         return result
 
-    def pair_distances(self, X: ArrayLike, pairs: NDArray, *, squared: bool = False) -> NDArray:
+    def pair_distances(
+        self, X: ArrayLike | Points, pairs: NDArray, *, squared: bool = False
+    ) -> NDArray:
         """Distances of the rows `pairs[:, 0]` and `pairs[:, 1]` of X, of shape (len(pairs),)."""
-        points = self.transform(X)
-        squares = pair_squares(points, pairs, np.ones(points.shape[1], dtype=points.dtype))
+        factors = np.ones(len(self.components), dtype=self.components.dtype)
+        squares = image_squares(as_points(X), self.components.T, pairs, factors)
         return squares if squared else np.sqrt(squares)
 
     def truncate(self, n_components: int | float) -> Metric:
@@ -149,7 +182,8 @@ class Metric:
         if isinstance(n_components, float):
             shares = np.cumsum(self.eigenvalues) / np.sum(self.eigenvalues)
             n_components = int(np.searchsorted(shares, n_components)) + 1
-        return Metric.from_components(self.components[:n_components])
+        truncated = Metric.from_components(self.components[:n_components])
+        return replace(truncated, feature_names=self.feature_names, origin=self.origin)
 
     def compose(self, inner: Metric | NDArray) -> Metric:
         """The metric x, z ↦ self(L·x, L·z), with L the components of `inner`, or an array (d, D).
@@ -163,6 +197,49 @@ class Metric:
         components = inner.components if isinstance(inner, Metric) else inner
         scaled = self.directions * np.sqrt(self.coefs)
         return Metric.from_components(scaled.T @ components)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write this metric to a file, which `Metric.load` reads.
+
+        The file is whole or the old one is still there, whatever happens meanwhile. It holds
+        numbers and facts, no code; `docs/files.md` has its format.
+        """
+        facts = {"feature_names": self.feature_names, "origin": self.origin}
+        arrays = {"directions": self.directions, "coefs": self.coefs}
+        write_archive(path, "metric", VERSION, facts, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Metric:
+        """The metric in a file that `save` wrote; nothing in the file is run.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "scales.metric")
+        >>> Metric(np.eye(2), np.array([4.0, 1.0]), ("width", "height")).save(path)
+        >>> Metric.load(path).feature_names
+        ('width', 'height')
+        """
+        facts, arrays = read_archive(path, "metric", VERSION)
+        try:
+            names = facts["feature_names"]
+            names = None if names is None else tuple(names)
+            return cls(arrays["directions"], arrays["coefs"], names, facts["origin"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArchiveError(f"{path} holds no valid metric ({error}): write it anew.") from error
+
+
+def image_squares(X: Points, basis: NDArray, pairs: NDArray, factors: NDArray) -> NDArray:
+    """Σ_d factors_d·((x_i − x_j)ᵀb_d)² for every row (i, j) of `pairs` and the columns b_d.
+
+    So many columns at a time that their products with the points take no more memory than X.
+    """
+    squares = np.zeros(len(pairs), dtype=np.result_type(X.dtype, basis))
+    size = max(1, X.size // max(1, X.shape[0]))
+    for begin in range(0, basis.shape[1], size):
+        columns = slice(begin, begin + size)
+        squares += pair_squares(X @ basis[:, columns], pairs, factors[columns])
+    return squares
 
 
 def pair_squares(points: NDArray, pairs: NDArray, factors: NDArray) -> NDArray:

@@ -27,6 +27,7 @@ from scipy.linalg import eigh
 from sklearn.utils.parallel import Parallel, delayed
 
 from boostmetric.kernels import compiled
+from boostmetric.points import check_range, distinct_points
 
 BLOCK = 1024
 """Points on either side of a block of pairs."""
@@ -51,37 +52,6 @@ DIGITS = 2.0**-41
 
 NONE = -1
 """Stands in a table of neighbours where a point has no further neighbour."""
-
-
-def centred(X: NDArray) -> NDArray:
-    """X less its mean; raises a ValueError where squared distances would over- or underflow."""
-    points = X - X.mean(axis=0, dtype=np.float64).astype(X.dtype)
-    check_range(points)
-    return points
-
-
-def check_range(points: NDArray) -> None:
-    """Raise a ValueError where squared distances of centred points would over- or underflow."""
-    limits = np.finfo(points.dtype)
-    largest = float(max(points.max(), -points.min()))
-    # A sum of all squares is the largest number formed, the square of one entry the smallest.
-    highest = (float(limits.max) / (8 * points.size)) ** 0.5
-    if not (limits.tiny / limits.eps) ** 0.5 < largest < highest:
-        raise ValueError(
-            f"the values of X differ by up to {largest:.3g}, whose square is out of the range of "
-            f"{points.dtype}. Scale X, or use init='scale'."
-        )
-
-
-def distinct_points(X: NDArray, labels: NDArray) -> tuple[NDArray, NDArray]:
-    """First row of every distinct (place, label), and for every row which of these it is.
-
-    Equality is of the coordinates' bits (with −0 = 0), so it costs one sort of the rows.
-    """
-    rows = np.ascontiguousarray(np.column_stack([X + 0.0, labels.astype(X.dtype)]))
-    keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    return first, inverse.reshape(-1)
 
 
 def nearest_targets_and_impostors(

@@ -37,7 +37,8 @@ from scipy.spatial.distance import cdist
 from sklearn.base import clone
 
 from boostmetric._warn import warn
-from boostmetric.mining import NONE, centred, distinct_points
+from boostmetric.mining import NONE
+from boostmetric.points import centred, distinct_points
 
 APPROXIMATE = "approximate"
 """Stands for the first built-in index that is installed."""

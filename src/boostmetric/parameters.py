@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 from boostmetric.boosting import DEFAULT_ALPHA
@@ -45,6 +47,12 @@ def _one_of(names: Iterable[str]) -> tuple[Callable[[Any], bool], str]:
     )
 
 
+def _can_be_written(value: Any) -> bool:
+    if not isinstance(value, str | os.PathLike) or Path(value).is_dir():
+        return False
+    return os.access(Path(value).parent, os.W_OK)
+
+
 COUNT = "an integer of at least 1"
 
 RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
@@ -76,6 +84,10 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "tol": (lambda value: value is None or _is_number(value), "None or a number, 0 or more"),
     "validation_fraction": (_is_share, "a number between 0 and 1"),
     "n_iter_no_change": (_is_count, COUNT),
+    "checkpoint": (
+        lambda value: value is None or _can_be_written(value),
+        "None or the path of a file, in a folder that exists and may be written to",
+    ),
     "verbose": (_is_number, "a number, 0 or more"),
 }
 """For a parameter: whether a value will do, and what is needed."""

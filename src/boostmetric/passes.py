@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from boostmetric.comparisons import Comparisons
 from boostmetric.losses import NotANumberError
 from boostmetric.metric import Metric
-from boostmetric.state import Boosting, Iteration
+from boostmetric.state import Boosting, Iteration, Outcome
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +19,7 @@ class Pass:
     """One pass: the points were mapped by `base`, if any, before they were compared and boosted."""
 
     base: NDArray | None
-    fit: Boosting
+    fit: Outcome
 
     @property
     def metric(self) -> Metric:
@@ -33,6 +33,7 @@ def boost_passes(
     n_passes: int,
     compare: Callable[[NDArray], Comparisons],
     run: Callable[[NDArray | None, NDArray, Comparisons], Boosting],
+    done: Sequence[Outcome] = (),
 ) -> Iterator[Pass]:
     """Multi-pass boosting: every pass compares and boosts in the space that the last one learned.
 
@@ -43,25 +44,29 @@ def boost_passes(
     n_passes : number of passes at most
     compare : makes the comparisons of a pass from the points in its space
     run : boosts, given the base of the pass, the points in its space, and their comparisons
+    done : what the first passes came to, where that is known from a fit that was interrupted
 
     Yields
     ------
-    Pass. A pass that found no direction (`fit.directions` is empty) is the last; the metric is then
-    that of the pass before, or of `base`. Where the loss returns NaN, the pass as it was before is
+    Pass. A pass that found no direction is the last; the metric is then that of the pass before, or
+    of `base`. Where the loss returns NaN, the pass as it was before is
     yielded, and the error raised after it.
     """
-    for _ in range(n_passes):
-        points = X if base is None else X @ base.T
-        try:
-            done = Pass(base, run(base, points, compare(points)))
-        except NotANumberError as error:
-            if error.fit is not None:
-                yield Pass(base, error.fit)
-            raise
-        yield done
-        if not done.fit.directions:
+    for number in range(n_passes):
+        if number < len(done):
+            this = Pass(base, done[number])
+        else:
+            points = X if base is None else X @ base.T
+            try:
+                this = Pass(base, run(base, points, compare(points)).outcome())
+            except NotANumberError as error:
+                if error.fit is not None:
+                    yield Pass(base, error.fit.outcome())
+                raise
+        yield this
+        if not this.fit.metric.n_directions:
             return
-        base = done.metric.components
+        base = this.metric.components
 
 
 def completed(passes: Iterator[Pass]) -> tuple[list[Pass], NotANumberError | None]:
@@ -70,7 +75,7 @@ def completed(passes: Iterator[Pass]) -> tuple[list[Pass], NotANumberError | Non
     try:
         done.extend(passes)
     except NotANumberError as error:
-        if not any(each.fit.directions for each in done):
+        if not any(each.fit.metric.n_directions for each in done):
             raise
         return done, error
     return done, None

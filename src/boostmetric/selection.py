@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
@@ -10,17 +9,18 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_random_state, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length
 
-from boostmetric.comparisons import check_labels
 from boostmetric.estimators import BoostMetric
 from boostmetric.holdout import hold_out_points
-from boostmetric.learned import LearnedMetric
+from boostmetric.labels import as_indicator, check_labels
+from boostmetric.learned import LearnedMetric, single_labels
 from boostmetric.metric import Metric
+from boostmetric.monitor import be_heard, logger
+from boostmetric.origin import with_origin
 from boostmetric.parameters import COUNT, RULES, check_parameters
-from boostmetric.trials import Split, Trial, choose, learn, try_candidate
+from boostmetric.trials import PassSummary, Split, Trial, choose, learn, try_candidate
 
 _HINGE = {"loss": "squared_hinge", "alpha": 1e-4, "max_iter": 300}
 
@@ -39,10 +39,15 @@ JUDGED = 2000
 MAX_SPLITS = 10
 """Splits, at most."""
 
-FIXED = ("early_stopping", "warm_start", "validation_fraction", "n_iter_no_change", "n_components")
+FIXED = (
+    "early_stopping",
+    "warm_start",
+    "validation_fraction",
+    "n_iter_no_change",
+    "n_components",
+    "checkpoint",
+)
 """Parameters of `BoostMetric` that a candidate cannot set."""
-
-logger = logging.getLogger("boostmetric")
 
 
 class BoostMetricCV(LearnedMetric):
@@ -100,6 +105,8 @@ class BoostMetricCV(LearnedMetric):
     'lda'
     """
 
+    _stored_as_plain = (*LearnedMetric._stored_as_plain, Trial, PassSummary)
+
     def __init__(
         self,
         candidates: Sequence[Mapping[str, Any]] | None = None,
@@ -146,6 +153,8 @@ class BoostMetricCV(LearnedMetric):
         y = self._check_labels(X, y)
         check_labels(y, None)
         splits = list(self._splits(X, y, X_val, y_val))
+        if self.verbose:
+            be_heard()
         self.trials_: list[Trial] = []
         for learner, candidate in zip(learners, self._candidates(), strict=True):
             lowest = min((tried.error for tried in self.trials_), default=math.inf)
@@ -161,9 +170,16 @@ class BoostMetricCV(LearnedMetric):
         base = best.base
         if X_val is None or not is_learned:
             base = learn(learners[position], Split(X, y, X[:0], y[:0]), self.stops_)
-        self.metric_ = Metric.from_components(
+        metric = Metric.from_components(
             np.eye(X.shape[1], dtype=X.dtype) if base is None else base.astype(X.dtype)
         )
+        facts = {
+            "n_samples": X.shape[0],
+            "best_params": self.best_params_,
+            "stops": self.stops_,
+            "best_error": self.best_error_,
+        }
+        self.metric_ = with_origin(metric, self, facts)
         self.components_ = self.metric_.components
         return self
 
@@ -210,9 +226,13 @@ class BoostMetricCV(LearnedMetric):
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None."
             )
-        labels: NDArray = column_or_1d(y, warn=True)
+        if as_indicator(y) is not None:
+            raise ValueError(
+                f"{type(self).__name__} needs one label for each point, and y has several columns. "
+                "Use BoostMetric, which takes an indicator of labels."
+            )
+        labels = single_labels(y)
         check_consistent_length(X, labels)
-        check_classification_targets(labels)
         return labels
 
     def _splits(

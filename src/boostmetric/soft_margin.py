@@ -16,6 +16,7 @@ them and the best duals so far, those with the highest lower bound, is worth mor
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -120,6 +121,30 @@ class SoftMargin:
             self._ages = np.delete(self._ages, old)
             gone = set(old.tolist())
             self._directions = [v for j, v in enumerate(self._directions) if j not in gone]
+
+    def snapshot(self) -> dict[str, NDArray]:
+        """All that the next solution depends on beside prices and gaps, as arrays."""
+        basis = self._highs.getBasis()
+        return {
+            "rows": np.column_stack(self._directions),
+            "ages": self._ages,
+            "duals": self.duals,
+            "best_duals": self.best_duals,
+            "column_status": np.array([int(status) for status in basis.col_status], dtype=np.int8),
+            "row_status": np.array([int(status) for status in basis.row_status], dtype=np.int8),
+        }
+
+    def resume(self, saved: Mapping[str, NDArray]) -> None:
+        """Take over the basis and the rest of a snapshot, whose rows have been added."""
+        highspy = import_module("highspy")
+        basis = highspy.HighsBasis()
+        of = {int(each): each for each in highspy.HighsBasisStatus.__members__.values()}
+        basis.col_status = [of[status] for status in saved["column_status"].tolist()]
+        basis.row_status = [of[status] for status in saved["row_status"].tolist()]
+        basis.valid = True
+        self._highs.setBasis(basis)
+        self._ages = saved["ages"]
+        self.duals, self.best_duals = saved["duals"], saved["best_duals"]
 
     def compromise(self) -> NDArray:
         """Feasible duals half-way to the best ones."""

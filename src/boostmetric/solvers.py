@@ -125,7 +125,7 @@ def add_correctively(fit: Boosting) -> Added:
         return Added(fit.objective() < before, float(values[0]), n_evaluations=n_evaluations)
     step = correct(
         problem,
-        np.column_stack([*fit.directions, new]),
+        np.column_stack([fit.metric.directions, new]),
         np.concatenate([fit.coefs, np.zeros(new.shape[1])]),
         # Without a new direction, what is left is to make the coefficients exact.
         accuracy=SLACK * max(float(excess[0]), 1e-9 * fit.alpha_max),
@@ -202,13 +202,17 @@ def add_by_program(fit: Boosting) -> Added:
 
 
 def _program(fit: Boosting) -> SoftMargin:
-    """The linear program with the directions that there are."""
+    """The linear program with the directions that there are, or as it was in a snapshot."""
     problem, loss = fit.problem, fit.problem.loss
     assert isinstance(loss, Hinge)
     prices = loss.prices(problem.operator.n_matrices, problem.weights)
     program = SoftMargin(prices, problem.gaps, fit.duals, unit=abs(fit.alpha_max) or 1.0)
-    for direction in fit.directions:
+    saved = fit.saved_program
+    for direction in fit.directions if saved is None else saved["rows"].T:
         program.add(direction, problem.operator.responses(direction))
+    if saved is not None:
+        program.resume(saved)
+        fit.saved_program = None
     return program
 
 

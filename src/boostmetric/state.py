@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field, fields
 from enum import Enum
 from typing import Any
 
@@ -78,6 +79,37 @@ class Iteration:
     seconds: float
 
 
+def beginning(arrays: Mapping[str, NDArray], prefix: str) -> dict[str, NDArray]:
+    """The arrays whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
+
+
+def history_table(history: Sequence[Iteration]) -> NDArray:
+    """A row for each iteration and a column for each of its fields, from which it can be made."""
+    return np.array([astuple(step) for step in history], dtype=float).reshape(len(history), -1)
+
+
+def history_from(table: NDArray) -> list[Iteration]:
+    """The iterations of a `history_table`."""
+    whole = [field.name for field in fields(Iteration) if field.type == "int"]
+    names = [field.name for field in fields(Iteration)]
+    rows = (dict(zip(names, row, strict=True)) for row in table.tolist())
+    return [Iteration(**(row | {name: int(row[name]) for name in whole})) for row in rows]
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a fit came to; its parts are those of `Boosting`."""
+
+    metric: Metric
+    history: Sequence[Iteration]
+    status: Status
+    alpha: float
+    alpha_max: float
+    duality_gap: float
+    n_comparisons: int
+
+
 @dataclass
 class Attempts:
     """When to try something that may fail: less and less often while it does."""
@@ -101,8 +133,9 @@ class Boosting:
 
     After a fit it is its result. `alpha_max` is λ_max of the scatter at M = 0: for the trace, the
     smallest alpha for which M = 0 is optimal. No metric has an objective below `bound`, as far as
-    was looked. `basis` is what eigenvectors are followed by; `columns`, `newton` and
-    `program` are what the totally corrective solver remembers.
+    was looked. `basis` is what eigenvectors are followed by; `columns`, `newton`, `program` and
+    `saved_program` are what the totally corrective solver remembers. `is_over` tells the callback
+    that there will be no further iteration.
     """
 
     problem: Problem
@@ -119,7 +152,9 @@ class Boosting:
     columns: NDArray | None = None
     newton: tuple[Attempts, Attempts] = field(default_factory=lambda: (Attempts(), Attempts()))
     program: SoftMargin | None = None
+    saved_program: dict[str, NDArray] | None = None
     status: Status = Status.MAX_ITER
+    is_over: bool = False
     bound: float = -math.inf
     _looked_at: NDArray | None = None
     _valued: tuple[NDArray, float] | None = None
@@ -134,7 +169,9 @@ class Boosting:
         """The metric learned so far."""
         dtype = self.problem.operator.dtype
         empty = np.empty((self.problem.n_features, 0), dtype=dtype)
-        return Metric(np.column_stack([empty, *self.directions]), np.array(self.coefs, dtype=dtype))
+        # In this order in memory, whatever that of the directions: products round by it.
+        directions = np.ascontiguousarray(np.column_stack([empty, *self.directions]))
+        return Metric(directions, np.array(self.coefs, dtype=dtype))
 
     @property
     def n_tried(self) -> int:
@@ -185,9 +222,51 @@ class Boosting:
         except NotANumberError:
             return math.inf
 
-    def final_gap(self) -> float:
-        """The duality gap where the fit was to look at it, else NaN."""
-        return self.duality_gap() if self.tol > 0 else math.nan
+    def outcome(self) -> Outcome:
+        """What is worth keeping; with the duality gap where the fit was to look at it, else NaN."""
+        gap = self.duality_gap() if self.tol > 0 else math.nan
+        return Outcome(
+            metric=self.metric,
+            history=self.history,
+            status=self.status,
+            alpha=self.alpha,
+            alpha_max=self.alpha_max,
+            duality_gap=gap,
+            n_comparisons=len(self.margins),
+        )
+
+    def snapshot(self) -> dict[str, NDArray]:
+        """All that the next iterations depend on, beside the problem, as arrays.
+
+        A fit of the same problem that is given it to `resume` from ends as this one does, to the
+        bit (with the hinge loss up to rounding in the linear program).
+        """
+        looked = self._looked_at is self.margins
+        saved = {
+            "margins": self.margins,
+            "duals": self.duals,
+            "directions": self.metric.directions,
+            "coefs": np.array(self.coefs, dtype=np.float64),
+            "history": history_table(self.history),
+            "newton": np.array([(tried.pause, tried.due) for tried in self.newton]),
+            "numbers": np.array([self.alpha, self.bound, looked]),
+        }
+        remembered = {"basis": self.basis, "columns": self.columns}
+        if self.program is not None:
+            remembered |= {f"program_{name}": v for name, v in self.program.snapshot().items()}
+        return saved | {name: v for name, v in remembered.items() if v is not None}
+
+    def resume(self, saved: Mapping[str, NDArray]) -> None:
+        """Go on to where a snapshot of a fit of the same problem was taken."""
+        self.margins, self.duals = saved["margins"], saved["duals"]
+        self.directions, self.coefs = list(saved["directions"].T), saved["coefs"].tolist()
+        self.history = history_from(saved["history"])
+        first, second = ((int(pause), int(due)) for pause, due in saved["newton"])
+        self.newton = Attempts(*first), Attempts(*second)
+        self.problem.regularizer.alpha, self.bound = map(float, saved["numbers"][:2])
+        self._looked_at = self.margins if saved["numbers"][2] else None
+        self.basis, self.columns = saved.get("basis"), saved.get("columns")
+        self.saved_program = beginning(saved, "program_") or None
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the linear program, which cannot be pickled and is built anew when needed."""

@@ -1,0 +1,39 @@
+"""Numbers that a user gives, one for all or one for each, as arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def finite(name: str, values: ArrayLike | None, size: int) -> NDArray | None:
+    """`values` as an array (size,) of finite numbers; None stays None, a number is repeated.
+
+    >>> finite("gaps", 1.5, 2)
+    array([1.5, 1.5])
+    """
+    if values is None:
+        return None
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be numbers; got {values!r:.80}.") from None
+    if numbers.ndim == 0:
+        numbers = np.full(size, numbers)
+    if numbers.shape != (size,):
+        raise ValueError(f"{name} must be of shape ({size},); got {numbers.shape}.")
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"{name} must be finite; got NaN or infinity.")
+    return numbers
+
+
+def non_negative(name: str, values: ArrayLike | None, size: int) -> NDArray | None:
+    """The same of numbers that must be 0 or more.
+
+    >>> non_negative("weights", [0, 2], 2)
+    array([0., 2.])
+    """
+    numbers = finite(name, values, size)
+    if numbers is not None and numbers.min() < 0:
+        raise ValueError(f"{name} must not be negative; got {numbers.min():g}.")
+    return numbers

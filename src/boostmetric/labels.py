@@ -1,0 +1,217 @@
+"""What y says of the points: which of them are similar.
+
+Two points are similar if they have a label in common. Where every point has one label these are the
+points of a class; where it may have several, y is an indicator of shape (n, L) whose entry (i, l)
+is 1 if point i has label l. A point without any label is similar to none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, eye_array, issparse
+
+from boostmetric._numbers import non_negative
+from boostmetric.points import Points, as_points, distinct_points
+
+MISSING = ("NoneType", "NAType", "NaTType")
+"""Types of values that stand for no label; NaN, which is unequal to itself, is another."""
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """The labels of n points.
+
+    Attributes
+    ----------
+    codes : array of shape (n,), which set of labels a point has
+    sets : CSR array of shape (S, L) of 0 and 1, the distinct sets; of classes, the identity
+    classes : array of shape (S,), the classes in their order, or None where points have sets
+
+    Examples
+    --------
+    >>> Labels.of(["b", "a", "b"]).similar(slice(0, 1))
+    array([[ True, False,  True]])
+    >>> Labels.of([[1, 1, 0], [0, 1, 1], [0, 0, 0]]).similar(slice(0, 1))
+    array([[ True,  True, False]])
+    """
+
+    codes: NDArray
+    sets: csr_array
+    classes: NDArray | None = None
+
+    @classmethod
+    def of(cls, y: ArrayLike | csr_array) -> Labels:
+        """The labels that y holds, an array of shape (n,) or an indicator of shape (n, L)."""
+        indicator = as_indicator(y)
+        if indicator is not None:
+            first, codes = distinct_points(indicator, np.zeros(indicator.shape[0], dtype=np.intp))
+            return cls(codes, indicator[first])
+        known = label_array(y)
+        if known.ndim != 1:
+            raise ValueError(f"y of shape (n,) or (n, L) is needed; got {known.shape}.")
+        check_complete(known)
+        try:
+            classes, codes = np.unique(known, return_inverse=True)
+        except TypeError as error:
+            raise ValueError(
+                f"y must hold labels of one type, which can be sorted: {error}."
+            ) from None
+        return cls(
+            codes.reshape(-1), eye_array(len(classes), dtype=np.int32, format="csr"), classes
+        )
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, rows: NDArray) -> Labels:
+        """The labels of the chosen points."""
+        return replace(self, codes=self.codes[rows])
+
+    @property
+    def labelled(self) -> NDArray:
+        """Whether a point has a label at all, of shape (n,)."""
+        has_any: NDArray = np.diff(self.sets.indptr)[self.codes] > 0
+        return has_any
+
+    def counts(self) -> NDArray:
+        """The number of points that have a label, of shape (L,)."""
+        points_of_set = np.bincount(self.codes, minlength=self.sets.shape[0])
+        counts: NDArray = self.sets.T @ points_of_set
+        return counts
+
+    def similar(self, rows: slice) -> NDArray:
+        """Which of all points are similar to the chosen ones, of shape (chosen, n)."""
+        shared: NDArray = (self.sets[self.codes[rows]] @ self.sets.T).toarray() > 0
+        return shared[:, self.codes]
+
+    def name(self, code: int) -> str:
+        """What a message calls the points of a set."""
+        if self.classes is not None:
+            return f"class {_name(self.classes[code])}"
+        labels = self.sets[[code]].indices.tolist()
+        return f"label set {{{', '.join(map(str, labels))}}}"
+
+
+def label_array(y: ArrayLike | csr_array) -> Points:
+    """y as an array, or as a CSR array if it is sparse."""
+    try:
+        return as_points(y)
+    except ValueError:
+        raise ValueError(
+            "y is a list of lists of different lengths. For several labels a point give an "
+            "indicator of shape (n, L), such as MultiLabelBinarizer makes."
+        ) from None
+
+
+def as_indicator(y: ArrayLike | csr_array) -> csr_array | None:
+    """A 2-D y of several columns as a CSR array of 0 and 1; None for any other y.
+
+    Raises a ValueError where it holds anything else.
+
+    >>> as_indicator(["a", "b"]) is None
+    True
+    >>> as_indicator([[True, False], [True, True]]).toarray()
+    array([[1, 0],
+           [1, 1]], dtype=int32)
+    """
+    given: Any = label_array(y)
+    if given.ndim != 2 or given.shape[1] < 2:
+        return None
+    values = given.data if issparse(given) else given
+    check_complete(values)
+    if not np.isin(values, (0, 1)).all():
+        others = values[~np.isin(values, (0, 1))]
+        raise ValueError(
+            f"y of shape {given.shape} must be an indicator of 0 and 1, column l for label l; it "
+            f"holds {_name(others.flat[0])}. Several classes for each point (multioutput) are not "
+            "learned from: give one column, or MultiLabelBinarizer's indicator."
+        )
+    return csr_array((given == 1).astype(np.int32))
+
+
+def check_complete(known: NDArray) -> None:
+    """Raise a ValueError where labels are missing: NaN, None, and what pandas has for these.
+
+    >>> check_complete(np.array(["a", None]))
+    Traceback (most recent call last):
+    ValueError: y has 1 missing labels, the first in row 1. Drop these points, or ...
+    """
+    if known.dtype.kind == "O":
+        # Comparing pandas' NA with anything gives NA, which is neither true nor false.
+        each = [type(value).__name__ in MISSING or bool(value != value) for value in known.flat]
+        missing = np.array(each, dtype=bool).reshape(known.shape)
+    else:
+        missing = known != known
+    if missing.any():
+        raise ValueError(
+            f"y has {int(missing.sum())} missing labels, the first in row "
+            f"{int(np.argwhere(missing)[0, 0])}. Drop these points, or give them a label of their own."
+        )
+
+
+def check_labels(
+    y: ArrayLike | csr_array, sample_weight: ArrayLike | None = None
+) -> tuple[Labels, NDArray | None]:
+    """The labels, and the weights of the points as an array.
+
+    Raises a ValueError unless there are at least two classes with at least two points each, and
+    points of two classes have a positive weight. Of an indicator, a label must be shared by two
+    points that count, and none by all of them.
+
+    >>> check_labels(["b", "a", "b", "a"])[0].codes.tolist()
+    [1, 0, 1, 0]
+    """
+    labels = Labels.of(y)
+    if len(labels) == 0:
+        raise ValueError("y is empty: labels of at least two classes are needed.")
+    if labels.classes is not None:
+        _check_classes(labels.classes, labels.counts())
+    weights = non_negative("sample_weight", sample_weight, len(labels))
+    counted = labels if weights is None else labels[weights > 0]
+    if labels.classes is None:
+        _check_sets(counted)
+    elif np.count_nonzero(counted.counts()) < 2:
+        raise ValueError(
+            "sample_weight is zero for all points, or for all but those of one class: points of "
+            "at least two classes must count."
+        )
+    return labels, weights
+
+
+def _check_classes(classes: NDArray, counts: NDArray) -> None:
+    """Refuse classes that leave a point without a target or an impostor."""
+    if len(classes) < 2:
+        raise ValueError(
+            f"y has one class only, {_name(classes[0])}: comparisons need points of at least two."
+        )
+    if (counts < 2).any():
+        first = int(np.argmax(counts < 2))
+        raise ValueError(
+            f"class {_name(classes[first])} has 1 sample, so it has no target; a class needs at "
+            f"least 2 ({int((counts < 2).sum())} of {len(classes)} classes have fewer). Drop the "
+            "class or join it with another."
+        )
+
+
+def _check_sets(labels: Labels) -> None:
+    """Refuse sets of labels of which no comparison can be made."""
+    counts = labels.counts()
+    if not counts.any():
+        raise ValueError(
+            "y is 0 for all points (that count): two points at least must share a label."
+        )
+    if counts.max() < 2:
+        raise ValueError("no two points (that count) share a label, so there are no targets.")
+    if counts.max() == len(labels):
+        raise ValueError(
+            f"all points (that count) have label {int(counts.argmax())}, so there are no "
+            "impostors. Drop this column of y."
+        )
+
+
+def _name(label: object) -> str:
+    return repr(label.item() if isinstance(label, np.generic) else label)

@@ -1,0 +1,404 @@
+"""A metric and its estimators written and read: files, pickles, copies, skops."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+from conftest import read_only
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import boostmetric
+from boostmetric import (
+    BoostMetric,
+    BoostMetricCV,
+    Comparisons,
+    Logistic,
+    Metric,
+    NotANumberError,
+    Status,
+)
+from boostmetric._archive import ArchiveError, write_archive
+from boostmetric.origin import as_json
+from boostmetric.plain import from_plain, to_plain
+from boostmetric.state import Iteration
+
+Data = tuple[NDArray, NDArray]
+CV: dict[str, Any] = {
+    "candidates": [{"max_iter": 20, "n_neighbors": (2, 3)}],
+    "n_splits": 1,
+    "random_state": 0,
+}
+
+
+def same(one: Metric, other: Metric) -> bool:
+    """Bit for bit, and in the same order in memory, so that computations agree bit for bit too."""
+    return (
+        all(
+            np.array_equal(a, b) and a.dtype == b.dtype and a.strides == b.strides
+            for a, b in [(one.directions, other.directions), (one.coefs, other.coefs)]
+        )
+        and one.feature_names == other.feature_names
+        and json.dumps(one.origin, sort_keys=True) == json.dumps(other.origin, sort_keys=True)
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("J", "D"), [(8, 5), (1, 1), (0, 4), (3, 200)])
+def test_a_metric_comes_back(
+    J: int, D: int, dtype: type[np.floating], tmp_path: Path, rng: np.random.Generator
+) -> None:
+    metric = Metric.from_components(rng.standard_normal((J, D)).astype(dtype))
+    metric = replace(
+        metric,
+        feature_names=tuple(f"größe {d}" for d in range(D)),
+        origin={"nan": math.nan, "gap": [math.inf, -math.inf], "deep": {"a": [None, True]}},
+    )
+    read_only(metric.directions, metric.coefs)
+    metric.save(tmp_path / "metric")
+    found = Metric.load(str(tmp_path / "metric"))
+    assert same(found, metric)
+    X = rng.standard_normal((6, D)).astype(dtype)
+    assert np.array_equal(found.transform(X), metric.transform(X))
+    assert np.array_equal(found.matrix, metric.matrix)
+
+
+def test_a_metric_without_names_and_origin_comes_back(tmp_path: Path) -> None:
+    Metric(np.eye(2), np.ones(2)).save(tmp_path / "metric")
+    found = Metric.load(tmp_path / "metric")
+    assert (found.feature_names, found.origin) == (None, None)
+
+
+READER = """
+import json, sys, zipfile
+import numpy as np
+path = sys.argv[1]
+facts = json.loads(zipfile.ZipFile(path).read("facts.json"))
+with np.load(path) as arrays:
+    M = (arrays["directions"] * arrays["coefs"]) @ arrays["directions"].T
+assert "boostmetric" not in sys.modules
+print(facts["kind"], facts["version"], facts["facts"]["feature_names"], M.tolist())
+"""
+
+
+def test_a_program_without_this_package_reads_it(tmp_path: Path) -> None:
+    Metric(np.eye(2), np.array([4.0, 1.0]), ("a", "b")).save(tmp_path / "metric")
+    done = subprocess.run(
+        [sys.executable, "-c", READER, str(tmp_path / "metric")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "metric 1 ['a', 'b'] [[4.0, 0.0], [0.0, 1.0]]\n"
+
+
+@pytest.mark.parametrize(
+    ("facts", "arrays", "reason"),
+    [
+        ({}, {}, "'feature_names'"),
+        ({"feature_names": None}, {"directions": np.eye(2), "coefs": np.ones(2)}, "'origin'"),
+        ({"feature_names": None, "origin": None}, {"coefs": np.ones(2)}, "'directions'"),
+        (
+            {"feature_names": None, "origin": None},
+            {"directions": np.eye(2), "coefs": -np.ones(2)},
+            "coefs must not be negative: M would not be positive semidefinite.",
+        ),
+        (
+            {"feature_names": ["a"], "origin": None},
+            {"directions": np.eye(2), "coefs": np.ones(2)},
+            "1 feature names came for directions of 2 features: as many names are needed.",
+        ),
+        (
+            {"feature_names": 3, "origin": None},
+            {"directions": np.eye(2), "coefs": np.ones(2)},
+            "'int' object is not iterable",
+        ),
+    ],
+)
+def test_a_file_that_holds_no_metric(
+    facts: dict[str, Any], arrays: dict[str, NDArray], reason: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "metric"
+    write_archive(path, "metric", 1, facts, arrays)
+    with pytest.raises(ArchiveError) as error:
+        Metric.load(path)
+    assert str(error.value) == f"{path} holds no valid metric ({reason}): write it anew."
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveError, match="is not there"):
+        Metric.load(tmp_path / "metric")
+    write_archive(tmp_path / "other", "checkpoint", 1, {}, {})
+    with pytest.raises(ArchiveError, match="is a checkpoint, not a metric"):
+        Metric.load(tmp_path / "other")
+    write_archive(tmp_path / "newer", "metric", 2, {}, {})
+    with pytest.raises(ArchiveError, match=r"newer boostmetric \(format 2 of a metric; this"):
+        Metric.load(tmp_path / "newer")
+
+
+def test_an_origin_that_is_no_json_is_refused_and_nothing_written(tmp_path: Path) -> None:
+    metric = Metric(np.eye(2), np.ones(2), origin={"when": datetime.now(UTC)})
+    with pytest.raises(TypeError, match="facts hold a datetime"):
+        metric.save(tmp_path / "metric")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_origin_of_a_learned_metric(blobs: Data, tmp_path: Path) -> None:
+    X, y = blobs
+    learner = BoostMetric(
+        Logistic(), max_iter=12, n_passes=2, n_neighbors=(2, 4), init=np.eye(5), tol=1e-9
+    ).fit(X, y)
+    origin = learner.metric_.origin
+    assert origin is not None
+    assert set(origin) == {
+        *("estimator", "boostmetric", "made", "parameters", "n_samples", "n_comparisons"),
+        *("n_iter", "status", "alpha", "duality_gap", "history"),
+    }
+    assert (origin["estimator"], origin["boostmetric"]) == ("BoostMetric", boostmetric.__version__)
+    age = datetime.now(UTC) - datetime.fromisoformat(origin["made"])
+    assert timedelta(seconds=-1) < age < timedelta(minutes=10)
+    assert set(origin["parameters"]) == set(learner.get_params())
+    assert origin["parameters"]["n_neighbors"] == [2, 4]
+    assert origin["parameters"]["loss"] == repr(Logistic())
+    assert origin["parameters"]["init"] == repr(np.eye(5))
+    assert (origin["n_samples"], origin["n_iter"]) == (120, learner.n_iter_)
+    second = Comparisons.from_labels(
+        BoostMetric(Logistic(), max_iter=12, n_neighbors=(2, 4), init=np.eye(5))
+        .fit(X, y)
+        .transform(X),
+        y,
+        2,
+        4,
+    )
+    assert origin["n_comparisons"] == len(second)
+    assert origin["status"] == learner.status_.name
+    assert (origin["alpha"], origin["duality_gap"]) == (learner.alpha_, learner.duality_gap_)
+    assert set(origin["history"]) == {"pass", *(field.name for field in fields(Iteration))}
+    for name, values in learner.history_.items():
+        np.testing.assert_array_equal(origin["history"][name], values)
+    learner.metric_.save(tmp_path / "metric")
+    assert same(Metric.load(tmp_path / "metric"), learner.metric_)
+
+
+def test_the_origin_of_a_chosen_metric(blobs: Data, tmp_path: Path) -> None:
+    X, y = blobs
+    learner = BoostMetricCV(**CV).fit(X, y)
+    origin = learner.metric_.origin
+    assert origin is not None
+    assert origin["estimator"] == "BoostMetricCV"
+    assert origin["parameters"]["candidates"] == [{"max_iter": 20, "n_neighbors": [2, 3]}]
+    assert origin["best_params"] == {"max_iter": 20, "n_neighbors": [2, 3]}
+    assert origin["stops"] == list(learner.stops_)
+    assert (origin["best_error"], origin["n_samples"]) == (learner.best_error_, 120)
+    learner.metric_.save(tmp_path / "metric")
+    assert same(Metric.load(tmp_path / "metric"), learner.metric_)
+
+
+@pytest.mark.parametrize("learner", [BoostMetric(n_components=2), BoostMetricCV(**CV)])
+def test_names_of_features(learner: BoostMetric | BoostMetricCV, blobs: Data) -> None:
+    pandas = pytest.importorskip("pandas")
+    X, y = blobs
+    assert learner.fit(X, y).metric_.feature_names is None
+    table = pandas.DataFrame(X, columns=list("vwxyz"))
+    assert learner.fit(table, y).metric_.feature_names == ("v", "w", "x", "y", "z")
+    assert {type(name) for name in learner.metric_.feature_names or ()} == {str}
+
+
+def test_the_origin_of_a_failed_fit_says_so(blobs: Data) -> None:
+    class Failing(Logistic):
+        n_calls = 0
+
+        def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
+            self.n_calls += 1
+            duals = super().duals(margins, weights)
+            return duals if self.n_calls < 20 else duals * math.nan
+
+    learner = BoostMetric(Failing(), max_iter=200)
+    with pytest.raises(NotANumberError):
+        learner.fit(*blobs)
+    assert learner.status_ is Status.FAILED
+    assert (learner.metric_.origin or {})["status"] == "FAILED"
+
+
+def test_what_json_cannot_hold_becomes_its_repr() -> None:
+    value = {
+        "plain": [None, True, 1, 0.5, "a"],
+        "numpy": (np.float32(0.5), np.int64(3), np.bool_(False), np.float64(0.1)),
+        "other": (np.eye(1), 1j, Status.STALLED, b"x", {3}),
+        3: math.inf,
+    }
+    found = as_json(value)
+    assert found == {
+        "plain": [None, True, 1, 0.5, "a"],
+        "numpy": [0.5, 3, False, 0.1],
+        "other": ["array([[1.]])", "1j", repr(Status.STALLED), "b'x'", "{3}"],
+        "3": math.inf,
+    }
+    assert {type(each) for each in found["numpy"]} == {float, int, bool}
+
+
+def pickled(value: Any, tmp_path: Path) -> Any:
+    return pickle.loads(pickle.dumps(value))
+
+
+def dumped(value: Any, tmp_path: Path) -> Any:
+    joblib.dump(value, tmp_path / "learner.joblib")
+    return joblib.load(tmp_path / "learner.joblib")
+
+
+def skopsed(value: Any, tmp_path: Path) -> Any:
+    skops: Any = pytest.importorskip("skops.io")
+    skops.dump(value, tmp_path / "learner.skops")
+    trusted = skops.get_untrusted_types(file=tmp_path / "learner.skops")
+    return skops.load(tmp_path / "learner.skops", trusted=trusted)
+
+
+def deepcopied(value: Any, tmp_path: Path) -> Any:
+    return copy.deepcopy(value)
+
+
+WAYS = [pickled, dumped, skopsed, deepcopied]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "learner",
+    [
+        BoostMetric(max_iter=10),
+        BoostMetric("squared_hinge", n_passes=2, tol=1e-3, n_components=2),
+        BoostMetricCV(**CV),
+    ],
+)
+def test_fitted_estimators_come_back(
+    learner: BoostMetric | BoostMetricCV, way: Callable[..., Any], blobs: Data, tmp_path: Path
+) -> None:
+    X, y = blobs
+    learner = clone(learner).fit(X, y)
+    found = way(learner, tmp_path)
+    assert type(found) is type(learner)
+    assert found.get_params() == learner.get_params()
+    assert set(vars(found)) == set(vars(learner))
+    assert same(found.metric_, learner.metric_)
+    assert np.array_equal(found.transform(X), learner.transform(X))
+    assert np.array_equal(found.pair_distance([[0, 1]], X), learner.pair_distance([[0, 1]], X))
+    if isinstance(learner, BoostMetric):
+        assert found.status_ is learner.status_
+        np.testing.assert_equal(found.history_, learner.history_)
+    else:
+        np.testing.assert_equal(
+            [vars(trial) for trial in found.trials_], [vars(trial) for trial in learner.trials_]
+        )
+        assert found.trials_[0].passes[0].status is learner.trials_[0].passes[0].status
+    assert np.array_equal(clone(found).fit(X, y).components_, learner.components_)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_fit_goes_on_after_the_way(way: Callable[..., Any], blobs: Data, tmp_path: Path) -> None:
+    X, y = blobs
+    learner = BoostMetric(max_iter=5, warm_start=True).fit(X, y)
+    found = way(learner, tmp_path).fit(X, y)
+    assert np.array_equal(found.components_, learner.fit(X, y).components_)
+
+
+@pytest.mark.parametrize("learner", [BoostMetric(), BoostMetricCV()])
+def test_estimators_that_are_not_fitted_come_back(
+    learner: BoostMetric | BoostMetricCV, tmp_path: Path
+) -> None:
+    for way in WAYS:
+        assert way(learner, tmp_path).get_params() == learner.get_params()
+
+
+def test_a_shallow_copy_and_pickling_leave_the_estimator_as_it_was(blobs: Data) -> None:
+    learner = BoostMetric(max_iter=5).fit(*blobs)
+    before = dict(vars(learner))
+    copied = copy.copy(learner)
+    pickle.dumps(learner)
+    assert {name: id(value) for name, value in vars(learner).items()} == {
+        name: id(value) for name, value in before.items()
+    }
+    assert copied.history_["pass"] is learner.history_["pass"]
+    assert same(copied.metric_, learner.metric_)
+
+
+def test_pickles_from_before_the_plain_state_are_read(blobs: Data) -> None:
+    learner = BoostMetric(max_iter=5).fit(*blobs)
+    found = BoostMetric.__new__(BoostMetric)
+    found.__setstate__(dict(vars(learner)))
+    assert found.metric_ is learner.metric_
+    assert found.status_ is learner.status_
+
+
+def test_plain_state_has_no_object_of_this_package(blobs: Data) -> None:
+    def check(value: Any) -> None:
+        assert not type(value).__module__.startswith("boostmetric"), value
+        if isinstance(value, dict):
+            value = [*value, *value.values()]
+        if isinstance(value, list | tuple):
+            for each in value:
+                check(each)
+
+    for learner in (BoostMetric(max_iter=5, warm_start=True), BoostMetricCV(**CV)):
+        check(learner.fit(*blobs).__getstate__())
+
+
+def test_plain_data_are_left_alone() -> None:
+    value = {"a": [1, (2, {"b": None})], "status": Status.STALLED}
+    plain = to_plain(value, [Status])
+    assert plain == {
+        "a": [1, (2, {"b": None})],
+        "status": {"$class": "Status", "name": "STALLED"},
+    }
+    assert from_plain(plain, [Status]) == value
+    assert to_plain(value, []) == value
+
+
+@pytest.mark.parametrize(
+    ("learner", "needed"),
+    [
+        (BoostMetric(max_iter=10), ["boostmetric.estimators.BoostMetric"]),
+        (BoostMetric(max_iter=5, warm_start=True), ["boostmetric.estimators.BoostMetric"]),
+        (BoostMetricCV(**CV), ["boostmetric.selection.BoostMetricCV"]),
+        (
+            make_pipeline(
+                StandardScaler(), BoostMetric(max_iter=10), KNeighborsClassifier(algorithm="brute")
+            ),
+            ["boostmetric.estimators.BoostMetric"],
+        ),
+        (
+            make_pipeline(BoostMetric(max_iter=10), KNeighborsClassifier(algorithm="kd_tree")),
+            [
+                "boostmetric.estimators.BoostMetric",
+                "sklearn.metrics._dist_metrics.EuclideanDistance64",
+                "sklearn.neighbors._kd_tree.KDTree",
+            ],
+        ),
+    ],
+    ids=["BoostMetric", "warm start", "BoostMetricCV", "pipeline", "pipeline with a tree"],
+)
+def test_what_skops_must_trust(learner: Any, needed: list[str], blobs: Data) -> None:
+    skops: Any = pytest.importorskip("skops.io")
+    X, y = blobs
+    learner.fit(X, y)
+    data = skops.dumps(learner)
+    assert skops.get_untrusted_types(data=data) == needed
+    found = skops.loads(data, trusted=needed)
+    if isinstance(learner, Pipeline):
+        assert np.array_equal(found.predict_proba(X), learner.predict_proba(X))
+    else:
+        assert np.array_equal(found.transform(X), learner.transform(X))
