@@ -1,9 +1,13 @@
 """BoostMetric: learn a Mahalanobis metric from labels or comparisons by boosting."""
 
+from boostmetric._archive import ArchiveError
+from boostmetric._version import __version__
 from boostmetric.boosting import alpha_path, boost, learn_psd
+from boostmetric.checkpoint import CheckpointError
 from boostmetric.comparisons import Comparisons
 from boostmetric.estimators import BoostMetric
 from boostmetric.evaluation import knn_error, satisfied_share
+from boostmetric.export import to_onnx
 from boostmetric.laplacian import ComparisonOperator
 from boostmetric.losses import (
     LOSSES,
@@ -21,14 +25,14 @@ from boostmetric.regularizers import REGULARIZERS, Frobenius, Trace
 from boostmetric.selection import BoostMetricCV
 from boostmetric.state import Boosting, Iteration, Status
 
-__version__ = "0.1.0"
-
 __all__ = [
     "LOSSES",
     "REGULARIZERS",
+    "ArchiveError",
     "BoostMetric",
     "BoostMetricCV",
     "Boosting",
+    "CheckpointError",
     "ComparisonOperator",
     "Comparisons",
     "Exponential",
@@ -46,9 +50,11 @@ __all__ = [
     "StackOperator",
     "Status",
     "Trace",
+    "__version__",
     "alpha_path",
     "boost",
     "knn_error",
     "learn_psd",
     "satisfied_share",
+    "to_onnx",
 ]

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import get_ident
 
 
 @contextmanager
@@ -21,7 +22,7 @@ def whole(path: Path) -> Iterator[Path]:
     >>> path.read_text()
     'done'
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{get_ident()}")
     try:
         yield temporary
         os.replace(temporary, path)
