@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_wine
 
@@ -324,6 +325,9 @@ def test_digests_tell_data_apart() -> None:
         np.array(list("abcdef"), dtype=object),
         np.array(list("abcdeg"), dtype=object),
         None,
+        csr_array((2, 3)),
+        csr_array((2, 4)),
+        csr_array(np.eye(2, 3)),
         Comparisons.from_triplets([[0, 1, 2]]),
         Comparisons.from_triplets([[0, 1, 2]], gaps=1.0),
         Metric(np.eye(2), np.ones(2)),

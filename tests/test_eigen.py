@@ -16,6 +16,7 @@ from boostmetric.eigen import (
     leading_eigenpair,
     leading_eigenpairs,
 )
+from boostmetric.operators import symmetric_operator
 
 DTYPES = [np.float32, np.float64]
 
@@ -272,3 +273,39 @@ def test_an_operator_that_does_not_change_is_solved_in_the_end() -> None:
     for _ in range(60):
         values, _, basis = follow_eigenpairs(aslinearoperator(A), 3, basis)
     np.testing.assert_allclose(values, [9.0, 8.5, 8.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_an_eigenvalue_of_zero_is_found_without_forming_the_matrix(
+    dtype: type[np.floating], rng: np.random.Generator
+) -> None:
+    # λ_max is 0, beside eigenvalues down to −‖A‖: its residual is rounding in units of the latter.
+    D = 700
+    Q = np.linalg.qr(rng.standard_normal((D, 40)))[0].astype(dtype)
+    products = []
+
+    def product(V: NDArray) -> NDArray:
+        products.append(V.shape[1] if V.ndim > 1 else 1)
+        return -(Q * np.linspace(1, 50, 40).astype(dtype)) @ (Q.T @ V)
+
+    values, vectors = leading_eigenpairs(symmetric_operator(product, D, np.dtype(dtype)), 1)
+    assert values[0] <= 50 * np.sqrt(np.finfo(dtype).eps)
+    assert np.linalg.norm(vectors[:, 0]) == pytest.approx(1, rel=1e-5)
+    assert max(products) == 1
+
+
+def test_the_matrix_of_a_large_operator_is_never_formed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eigen, "FORMED_UP_TO", 100)
+    monkeypatch.setattr(eigen, "_lanczos", lambda *arguments: None)
+    diagonal = np.linspace(1, 4, 200)
+    diagonal[7] = 9.0
+    widths = []
+
+    def product(V: NDArray) -> NDArray:
+        widths.append(V.shape[-1] if V.ndim > 1 else 1)
+        return (diagonal * V.T).T
+
+    values, vectors = leading_eigenpairs(symmetric_operator(product, 200, np.dtype(float)), 1)
+    assert values[0] == pytest.approx(9.0, rel=0.05)
+    assert abs(vectors[7, 0]) > 0.9
+    assert max(widths) < 20

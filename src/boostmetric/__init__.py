@@ -6,7 +6,7 @@ from boostmetric.boosting import alpha_path, boost, learn_psd
 from boostmetric.checkpoint import CheckpointError
 from boostmetric.comparisons import Comparisons
 from boostmetric.estimators import BoostMetric
-from boostmetric.evaluation import knn_error, satisfied_share
+from boostmetric.evaluation import knn_error, satisfied_share, unlike_share
 from boostmetric.export import to_onnx
 from boostmetric.laplacian import ComparisonOperator
 from boostmetric.losses import (
@@ -57,4 +57,5 @@ __all__ = [
     "learn_psd",
     "satisfied_share",
     "to_onnx",
+    "unlike_share",
 ]

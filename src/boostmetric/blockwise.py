@@ -21,8 +21,8 @@ from boostmetric.labels import Labels
 from boostmetric.mining import CHUNK_ENTRIES, DIGITS, NONE, rounded
 from boostmetric.points import Points, centred, distinct_points, rows_at_once
 
-BLOCK_ENTRIES = 1 << 22
-"""Distances held at once (32 MB)."""
+BLOCK_ENTRIES = 1 << 20
+"""Distances held at once (8 MB)."""
 
 SURE = DIGITS / 16
 """An error of no more than this share of a square is none: rounding takes it off."""

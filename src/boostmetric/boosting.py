@@ -18,6 +18,7 @@ from boostmetric.laplacian import ComparisonOperator
 from boostmetric.losses import Hinge, Loss, NotANumberError, as_loss
 from boostmetric.metric import Metric
 from boostmetric.operators import Operator, as_operator, check_operator
+from boostmetric.points import Points
 from boostmetric.problem import Problem
 from boostmetric.regularizers import REGULARIZERS, UnitTrace
 from boostmetric.solvers import (
@@ -39,14 +40,14 @@ Callback = Callable[[Boosting], bool]
 """Called after every iteration with the state of the fit; a true result ends the fit."""
 
 
-def boost(X: NDArray, comparisons: Comparisons, loss: str | Loss, **options: Any) -> Boosting:
+def boost(X: Points, comparisons: Comparisons, loss: str | Loss, **options: Any) -> Boosting:
     """Learn a metric from comparisons of points (Algorithms 3 and 4).
 
     This is `learn_psd` with a `ComparisonOperator`, and the gaps and weights of the comparisons.
 
     Parameters
     ----------
-    X : array of shape (n, D), float32 or float64
+    X : array of shape (n, D), dense or CSR, float32 or float64
     comparisons, loss : what to learn from, and how margins count; a comparison of weight 0 is left
         out
     options : as for `learn_psd`, but that the default of `solver` is the paper's, "stagewise", or

@@ -188,6 +188,7 @@ def digest(*parts: Any) -> str:
             values = part.astype(str) if part.dtype.hasobject else part
             found.update(np.ascontiguousarray(values).view(np.uint8).data)
         elif issparse(part):
+            found.update(repr(part.shape).encode())
             found.update(digest(part.data, part.indices, part.indptr).encode())
         elif hasattr(part, "__dict__"):
             arrays = [each for each in vars(part).values() if isinstance(each, np.ndarray)]

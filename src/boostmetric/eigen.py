@@ -25,6 +25,9 @@ the square of it."""
 FIRST_ROUNDS = 12
 """Products with a block, at most, when eigenvectors begin to be followed; later one is enough."""
 
+FORMED_UP_TO = 16_384
+"""Features up to which the matrix of an operator is formed as a last resort (2 GB)."""
+
 ROUGH = 0.1
 """Residual, relative to the eigenvalue, at which a first eigenvector will do."""
 
@@ -41,7 +44,7 @@ def leading_eigenpairs(
     Signs are fixed so that each column's largest entry is positive. By the exact method a matrix
     goes to LAPACK, in float64. An operator goes to a restarted Lanczos iteration (ARPACK) that
     begins at `start`; where that does not converge, the matrix is formed by D products and goes to
-    LAPACK after all.
+    LAPACK after all, unless it is too large (`FORMED_UP_TO`): the pairs are then rough ones.
 
     The approximate methods end as soon as ‖A·v − λ·v‖ ≤ accuracy·|λ| for the first pair: "lanczos"
     is ARPACK, "power" the power method on k vectors, A shifted so that its largest eigenvalue is
@@ -74,7 +77,12 @@ def leading_eigenpairs(
     if found is not None:
         values, vectors = found
         return values, fix_signs(vectors).astype(dtype)
-    return _dense(A if isinstance(A, np.ndarray) else A @ np.eye(size, dtype=dtype), k)
+    if isinstance(A, np.ndarray):
+        return _dense(A, k)
+    if size > FORMED_UP_TO:
+        values, vectors, _ = follow_eigenpairs(A, k, None)
+        return values, vectors
+    return _dense(A @ np.eye(size, dtype=dtype), k)
 
 
 def _block(size: int, k: int, start: NDArray | None) -> NDArray:
@@ -149,7 +157,11 @@ def _lanczos(
     # ARPACK has been seen to return a vector that is no eigenvector when it stagnates.
     images = np.column_stack([A @ vector for vector in vectors.T])
     residuals = np.linalg.norm(images - values * vectors, axis=0)
-    near = max(tol, np.sqrt(np.finfo(dtype).eps)) * np.abs(values)
+    sizes = np.abs(values)
+    if accuracy is None:  # an eigenvalue near 0 is exact in units of the others
+        even = np.full(len(guess), len(guess) ** -0.5, dtype=dtype)
+        sizes = np.maximum(sizes, np.linalg.norm(A @ even))
+    near = max(tol, np.sqrt(np.finfo(dtype).eps)) * sizes
     return (values, vectors) if (residuals <= 2 * near).all() else None
 
 

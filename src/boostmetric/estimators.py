@@ -26,7 +26,7 @@ from boostmetric.neighbors import Index
 from boostmetric.origin import with_origin
 from boostmetric.parameters import check_parameters, options_of
 from boostmetric.passes import completed, history_of
-from boostmetric.points import Points, are_identical
+from boostmetric.points import Points, are_identical, deviations
 from boostmetric.state import Status
 from boostmetric.training import Training, check_first_pass
 
@@ -68,7 +68,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     n_neighbors : int or (int, int), default=3
         With labels, the number of targets and of impostors of each point.
     neighbors : {"exact", "approximate"} or index, default="exact"
-        How they are looked for; an index is an object with `fit(X)` and `kneighbors(X, k)`.
+        How they are looked for; an index is an object with `fit(X)` and `kneighbors(X, k)`. Sparse
+        points, and points of several labels, are for "exact" only.
     n_passes : int, default=1
         With labels, how often neighbours are looked for: after each pass again, in the space it
         learned.
@@ -77,7 +78,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         carry this share of its trace.
     init : None, {"scale", "whiten", "pca", "lda"} or array of shape (d, D), default=None
         A transformation to start from: neighbours are looked for, and the metric learned, in its
-        image. "whiten" is by the shrunk within-class covariance.
+        image. "whiten" is by the shrunk within-class covariance. Sparse points cannot be centred,
+        so for these it is None, "scale" or an array.
     tol : float or None, default=None
         End a pass when the metric is known to be optimal to within this share of the objective;
         0 does not look. None is 1e-3 for the totally corrective solver and 0 for the stage-wise
@@ -88,6 +90,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     early_stopping : bool, default=False
         Hold out data and keep the metric that does best on them: by the error of the
         `n_neighbors` nearest neighbours where there are labels, else by the comparisons violated.
+        Where points have several labels, the error is the share of neighbours with none in common.
     validation_fraction : float, default=0.1
         The share that `early_stopping` holds out, of each class or of the comparisons.
     n_iter_no_change : int, default=50
@@ -256,7 +259,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         self.duality_gap_ = passes[-1].fit.duality_gap
         self.history_ = history_of(passes)
         self.n_iter_ = len(self.history_["pass"])
-        metric = with_origin(metric, self, self._facts(X.shape[0], passes[-1].fit.n_comparisons))
+        metric = with_origin(metric, self, self._facts(X, passes[-1].fit.n_comparisons))
         for name, value in self._metric_attributes(metric).items():
             setattr(self, name, value)
         monitor.end()
@@ -382,10 +385,11 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         tags.input_tags.sparse = not (isinstance(self.init, str) and self.init in CENTRING)
         return tags
 
-    def _facts(self, n_samples: int, n_comparisons: int) -> dict[str, Any]:
+    def _facts(self, X: Points, n_comparisons: int) -> dict[str, Any]:
         """What the metric is to tell of the fit."""
         return {
-            "n_samples": n_samples,
+            "n_samples": X.shape[0],
+            "deviations": deviations(X).tolist(),
             "n_comparisons": n_comparisons,
             "n_iter": self.n_iter_,
             "status": self.status_.name,

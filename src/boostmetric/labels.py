@@ -147,9 +147,10 @@ def check_complete(known: NDArray) -> None:
     else:
         missing = known != known
     if missing.any():
+        first = int(np.argwhere(missing)[0, 0])
         raise ValueError(
-            f"y has {int(missing.sum())} missing labels, the first in row "
-            f"{int(np.argwhere(missing)[0, 0])}. Drop these points, or give them a label of their own."
+            f"y has {int(missing.sum())} missing labels, the first in row {first}. Drop these "
+            "points, or give them a label of their own."
         )
 
 

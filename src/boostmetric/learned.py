@@ -47,7 +47,7 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         Parameters
         ----------
-        X : array of shape (n, D)
+        X : array of shape (n, D), dense or sparse as that of `fit`
 
         Returns
         -------

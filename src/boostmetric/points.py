@@ -67,6 +67,23 @@ def largest_sizes(X: Points) -> NDArray:
     return np.maximum(np.abs(low), np.abs(high))
 
 
+def deviations(X: Points) -> NDArray:
+    """The standard deviation of every feature, of shape (D,), without a copy of X.
+
+    From the mean of the squares, so a deviation is rough that is tiny beside its mean.
+
+    >>> deviations(np.array([[1.0, 5.0], [3.0, 5.0]]))
+    array([1., 0.])
+    """
+    n, D = X.shape
+    if issparse(X):
+        sums, squares = (np.bincount(X.indices, X.data**power, D) for power in (1, 2))
+    else:
+        sums = X.sum(axis=0, dtype=np.float64)
+        squares = np.einsum("nd,nd->d", X, X, dtype=np.float64)
+    return np.sqrt(np.maximum(squares / n - (sums / n) ** 2, 0.0))
+
+
 def centred(X: Points) -> Points:
     """X less its mean; raises a ValueError where squared distances would over- or underflow.
 

@@ -20,6 +20,7 @@ from boostmetric.metric import Metric
 from boostmetric.monitor import be_heard, logger
 from boostmetric.origin import with_origin
 from boostmetric.parameters import COUNT, RULES, check_parameters
+from boostmetric.points import deviations
 from boostmetric.trials import PassSummary, Split, Trial, choose, learn, try_candidate
 
 _HINGE = {"loss": "squared_hinge", "alpha": 1e-4, "max_iter": 300}
@@ -175,6 +176,7 @@ class BoostMetricCV(LearnedMetric):
         )
         facts = {
             "n_samples": X.shape[0],
+            "deviations": deviations(X).tolist(),
             "best_params": self.best_params_,
             "stops": self.stops_,
             "best_error": self.best_error_,
