@@ -95,7 +95,7 @@ def test_missing_matplotlib_is_one_line_before_any_work(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1
-    assert "pip install boostmetric[demo]" in captured.err
+    assert "pip install boostmetric[plots]" in captured.err
     assert not (tmp_path / "demo").exists()
 
 

@@ -1,11 +1,15 @@
-"""The worked examples, against a solver of semidefinite programs, and as scripts."""
+"""The examples: what each teaches is so, and the solvers among them against cvxpy."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import contextlib
+import io
+import runpy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,28 +17,166 @@ from numpy.typing import NDArray
 
 from boostmetric import Boosting, Loss
 
+matplotlib = pytest.importorskip("matplotlib")
+
+# old matplotlib, new pyparsing
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
 FOLDER = Path(__file__).parent.parent / "examples"
+EXAMPLES = sorted(path.stem for path in FOLDER.glob("plot_*.py"))
 
 
-def example(name: str) -> ModuleType:
-    """The example as a module."""
-    spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module.__name__] = module  # where dataclasses look for it
-    spec.loader.exec_module(module)
-    return module
+@dataclass(frozen=True)
+class Ran:
+    """An example that was run: its names, what it printed, and the sizes of its pictures."""
+
+    names: SimpleNamespace
+    lines: list[str]
+    pictures: list[tuple[float, float]]
+
+
+@cache
+def run(name: str) -> Ran:
+    """Run an example, once, as a reader would; pictures are drawn, and shown to nobody."""
+    if name == "plot_losses":
+        pytest.importorskip("highspy")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    pyplot.close("all")
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setattr(pyplot, "show", lambda: None)
+        names = runpy.run_path(str(FOLDER / f"{name}.py"))
+    figures = [pyplot.figure(number) for number in pyplot.get_fignums()]
+    for figure in figures:
+        figure.canvas.draw()
+    pyplot.close("all")
+    sizes = [tuple(figure.get_size_inches()) for figure in figures]
+    return Ran(SimpleNamespace(**names), printed.getvalue().splitlines(), sizes)
 
 
 @pytest.fixture(scope="module")
-def correlation() -> ModuleType:
-    return example("correlation")
+def correlation() -> SimpleNamespace:
+    return run("plot_correlation").names
 
 
 @pytest.fixture(scope="module")
-def ordinal_map() -> ModuleType:
-    return example("ordinal_map")
+def ordinal_map() -> SimpleNamespace:
+    return run("plot_ordinal_map").names
+
+
+def alpha_path(of: SimpleNamespace) -> None:
+    ranks = [len(point.metric.eigenvalues) for point in of.path]
+    assert ranks[0] <= 2 < ranks[of.best] < ranks[-1]
+    assert of.errors[of.best] < of.errors[-1] - 0.03 < of.errors[0] - 0.2
+
+
+def choosing(of: SimpleNamespace) -> None:
+    starts, chosen = of.errors[:, :-1], of.errors[:, -1]
+    assert len(set(starts.argmin(axis=1))) > 1
+    assert (chosen < starts.mean(axis=1)).all()
+    assert starts.max() > 0.5 > 0.1 > chosen.max()
+
+
+def circles(of: SimpleNamespace) -> None:
+    assert of.errors["BoostMetric"] < 0.1 < 0.6 < min(of.errors["PCA"], of.errors["LDA"])
+
+
+def clusters(of: SimpleNamespace) -> None:
+    assert of.agreement["learned"] > 0.7 > 0.5 > of.agreement["Euclidean"]
+
+
+def correlations(of: SimpleNamespace) -> None:
+    distances = [np.linalg.norm(matrix - of.estimates.true) for matrix in of.matrices.values()]
+    assert distances[0] > distances[1] > distances[2]
+
+
+def early_stopping(of: SimpleNamespace) -> None:
+    assert (np.diff(of.objectives) < 0).all()
+    assert of.stopped < of.errors[-1] - 0.03
+    assert of.kept < of.steps[-1] / 2
+
+
+def losses(of: SimpleNamespace) -> None:
+    assert len(of.paths) == 9
+    for (_, solver), path in of.paths.items():
+        assert (path[-1] < 1e-6) == (solver == "totally_corrective")
+
+
+def low_rank(of: SimpleNamespace) -> None:
+    learned, pca = np.array(of.errors["learned"]), np.array(of.errors["PCA"])
+    assert (learned < pca).all()
+    dozen = of.ranks.index(12)
+    assert learned[dozen] == pytest.approx(learned[-1], abs=0.01)
+    assert learned[dozen] < pca.min() / 2
+    assert of.display.n_carrying() <= 12 <= len(of.display.eigenvalues) < 64
+
+
+def map_of_cities(of: SimpleNamespace) -> None:
+    assert of.share(of.plane, of.survey.fresh) > 0.9
+    assert of.median < 200
+
+
+def passes(of: SimpleNamespace) -> None:
+    mean = of.errors.mean(axis=0)
+    assert mean[1] < mean[0] / 2
+    assert mean[0] < 0.1
+
+
+def topics(of: SimpleNamespace) -> None:
+    values = of.learner.metric_.eigenvalues
+    assert values[3] > 2 * values[4] > values[3] / 10
+    largest = np.argsort(-of.diagonal)[:200]
+    assert np.mean(largest >= of.N_COMMON) > 0.95
+    before, after = of.roc.areas
+    assert after > 0.95 > 0.65 > before
+
+
+def uneven_light(of: SimpleNamespace) -> None:
+    assert of.after < of.before / 3
+    shown = of.y_train[of.nearest_after[of.wrong]] == of.y_test[of.wrong]
+    assert shown.mean() > 0.8
+
+
+def verification(of: SimpleNamespace) -> None:
+    before, after = of.roc.equal_errors
+    assert after < 0.1 < 0.35 < before
+    assert of.distances.areas == of.roc.areas
+
+
+LESSONS: dict[str, Callable[[SimpleNamespace], None]] = {
+    "plot_alpha_path": alpha_path,
+    "plot_choosing": choosing,
+    "plot_circles": circles,
+    "plot_clusters": clusters,
+    "plot_correlation": correlations,
+    "plot_early_stopping": early_stopping,
+    "plot_losses": losses,
+    "plot_low_rank": low_rank,
+    "plot_ordinal_map": map_of_cities,
+    "plot_passes": passes,
+    "plot_topics": topics,
+    "plot_uneven_light": uneven_light,
+    "plot_verification": verification,
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_what_an_example_teaches_is_so_and_it_has_a_picture(name: str) -> None:
+    ran = run(name)
+    LESSONS[name](ran.names)
+    assert ran.pictures
+    assert all(4 <= width <= 12 and 3 <= height <= 8 for width, height in ran.pictures)
+    assert len(ran.lines) <= 20
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_has_a_title(name: str) -> None:
+    _, title, line, blank, *_ = (FOLDER / f"{name}.py").read_text(encoding="utf-8").splitlines()
+    assert title[0].isupper()
+    assert line == "=" * len(title)
+    assert blank == ""
 
 
 def check_optimal(fit: Boosting, optimum: float) -> None:
@@ -44,7 +186,7 @@ def check_optimal(fit: Boosting, optimum: float) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_nearest_correlation_matrix_is_that_of_a_semidefinite_program(
-    correlation: ModuleType, seed: int
+    correlation: SimpleNamespace, seed: int
 ) -> None:
     cvxpy = pytest.importorskip("cvxpy")
     estimates = correlation.make_problem(n_features=10, seed=seed)
@@ -60,7 +202,7 @@ def test_the_nearest_correlation_matrix_is_that_of_a_semidefinite_program(
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_duals_of_the_squared_error_are_minus_its_gradient(
-    correlation: ModuleType, weighted: bool, rng: np.random.Generator
+    correlation: SimpleNamespace, weighted: bool, rng: np.random.Generator
 ) -> None:
     loss: Loss = correlation.SquaredError()
     margins = rng.normal(size=5)
@@ -76,7 +218,7 @@ def test_the_duals_of_the_squared_error_are_minus_its_gradient(
     assert (duals < 0).any()
 
 
-def test_clipping_gives_a_correlation_matrix(correlation: ModuleType) -> None:
+def test_clipping_gives_a_correlation_matrix(correlation: SimpleNamespace) -> None:
     matrix = correlation.clipped(correlation.make_problem(n_features=10).pairwise)
     assert np.diag(matrix) == pytest.approx(1)
     assert np.linalg.eigvalsh(matrix)[0] >= -1e-12
@@ -85,7 +227,7 @@ def test_clipping_gives_a_correlation_matrix(correlation: ModuleType) -> None:
 @pytest.mark.parametrize("alpha", [0.3, 0.05])
 @pytest.mark.parametrize("loss", ["logistic", "smoothed_hinge"])
 def test_the_gram_matrix_is_that_of_a_semidefinite_program(
-    ordinal_map: ModuleType, loss: str, alpha: float
+    ordinal_map: SimpleNamespace, loss: str, alpha: float
 ) -> None:
     cvxpy = pytest.importorskip("cvxpy")
     survey = ordinal_map.make_problem(n_cities=10, n_statements=300)
@@ -104,7 +246,7 @@ def test_the_gram_matrix_is_that_of_a_semidefinite_program(
     check_optimal(fit, float(problem.value))
 
 
-def test_distances_on_the_globe_and_on_the_map(ordinal_map: ModuleType) -> None:
+def test_distances_on_the_globe_and_on_the_map(ordinal_map: SimpleNamespace) -> None:
     names = list(ordinal_map.CITIES)
     places = np.array(list(ordinal_map.CITIES.values()))
     distances: NDArray = ordinal_map.great_circle(places)
@@ -117,7 +259,9 @@ def test_distances_on_the_globe_and_on_the_map(ordinal_map: ModuleType) -> None:
     assert flat[apart] == pytest.approx(distances[apart], rel=0.05)
 
 
-def test_the_alignment_is_that_of_scipy(ordinal_map: ModuleType, rng: np.random.Generator) -> None:
+def test_the_alignment_is_that_of_scipy(
+    ordinal_map: SimpleNamespace, rng: np.random.Generator
+) -> None:
     procrustes = pytest.importorskip("scipy.spatial").procrustes
     target, points = rng.normal(size=(12, 2)), rng.normal(size=(12, 2))
     _, disparity = ordinal_map.aligned(points, target)
@@ -128,12 +272,8 @@ def test_the_alignment_is_that_of_scipy(ordinal_map: ModuleType, rng: np.random.
     assert disparity == pytest.approx(0, abs=1e-12)
 
 
-def test_the_correlation_example_prints_its_table(
-    correlation: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    correlation.main()
-    lines = capsys.readouterr().out.splitlines()
-    rows = {line[:22].strip(): line[22:].split() for line in lines}
+def test_the_correlation_example_prints_its_table() -> None:
+    rows = {line[:22].strip(): line[22:].split() for line in run("plot_correlation").lines}
     before, clipped, after = (
         [float(number) for number in rows[name]]
         for name in ("pair by pair", "eigenvalues clipped", "nearest, by learn_psd")
@@ -146,17 +286,12 @@ def test_the_correlation_example_prints_its_table(
     assert gap <= 1e-3 * float(rows["objective"][0].rstrip(","))
 
 
-def test_the_map_example_prints_and_draws(
-    ordinal_map: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_the_map_example_prints_what_it_tried_and_how_good_the_map_is(
+    ordinal_map: SimpleNamespace,
 ) -> None:
-    image = pytest.importorskip("matplotlib.image")
-    path = tmp_path / "map.png"
-    ordinal_map.main(["--output", str(path)])
-    lines = capsys.readouterr().out.splitlines()
+    lines = run("plot_ordinal_map").lines
     tried = [line for line in lines if line.startswith(("logistic", "smoothed_hinge"))]
     assert len(tried) == len(ordinal_map.LOSS_NAMES) * len(ordinal_map.ALPHAS)
     numbers = {line[:37].strip(): line[37:].split() for line in lines}
     assert float(numbers["fresh true statements satisfied"][0]) > 90
     assert float(numbers["Procrustes disparity"][0]) < 0.05
-    assert lines[-1] == f"picture: {path}"
-    assert image.imread(path).shape[:2] == (700, 900)

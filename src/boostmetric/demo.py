@@ -194,7 +194,7 @@ def _new_figure() -> Figure:
         from matplotlib.figure import Figure
     except ImportError:
         raise DemoError(
-            "the demo draws with matplotlib, which is missing: pip install boostmetric[demo]"
+            "the demo draws with matplotlib, which is missing: pip install boostmetric[plots]"
         ) from None
     figure = Figure(figsize=(12, 5), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)

@@ -47,7 +47,7 @@ def check_matplotlib() -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise ReportError(
-            "the report draws with matplotlib, which is missing: pip install boostmetric[demo]"
+            "the report draws with matplotlib, which is missing: pip install boostmetric[plots]"
         ) from None
 
 

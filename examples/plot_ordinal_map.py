@@ -1,22 +1,23 @@
-"""A map from answers alone: the places of cities, from "a is nearer to b than to c".
+"""
+A map from answers alone
+========================
 
-There are no features: city i is the unit vector e_i, so that d²_M(i, j) = M_ii + M_jj − 2·M_ij, and
-M is a Gram matrix of the cities. The trace favours a low rank, and the two leading eigenvectors are
-a map, up to rotation, reflection and scale. Some of the answers are wrong.
-
-Run it with: python examples/ordinal_map.py --output map.png
+The computer is told nothing of 34 cities but answers to "is a nearer to b or to c?", some of which
+are wrong. There are no features: city i is the unit vector e_i, so that
+d²_M(i, j) = M_ii + M_jj − 2·M_ij, and M is a Gram matrix of the cities. The trace favours a low
+rank, and the two leading eigenvectors are a map, up to rotation, reflection and scale.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from boostmetric import (
@@ -28,9 +29,6 @@ from boostmetric import (
     learn_psd,
     satisfied_share,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CITIES = {
     "Amsterdam": (52.37, 4.90),
@@ -70,20 +68,18 @@ CITIES = {
 }
 """Latitude north and longitude east, in degrees."""
 
+# %%
+# The survey
+# ----------
+# A statement (a, b, c) says that a is nearer to b than to c, on the globe. One in twenty is wrong.
 EARTH = 6371.0
 """Radius in km."""
 
 CENTRE = (50.0, 12.0)
 """Of the projection: latitude and longitude."""
 
-LOSS_NAMES = ("logistic", "smoothed_hinge")
-ALPHAS = (0.7, 0.5, 0.3, 0.2, 0.1)
-"""What is tried; the alphas are relative to the one for which M = 0 is optimal."""
-
 WRONG = 0.05
 """The share of wrong answers."""
-
-BLUE, GREY = "#0072B2", "#8C8C8C"
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +133,22 @@ def projected(degrees: NDArray) -> NDArray:
     return EARTH * np.sqrt(2 / (1 + z))[:, None] * np.column_stack([x, y])
 
 
+survey = make_problem()
+print(
+    f"{survey.n_cities} cities, {len(survey.train)} statements, {100 * WRONG:.0f} % of them wrong "
+    "on average"
+)
+
+# %%
+# Learning
+# --------
+# `learn_psd` takes the comparisons of unit vectors as they are. Which loss, and how much rank the
+# trace is to leave: held-out statements choose, wrong ones among them.
+LOSS_NAMES = ("logistic", "smoothed_hinge")
+ALPHAS = (0.7, 0.5, 0.3, 0.2, 0.1)
+"""What is tried; the alphas are relative to the one for which M = 0 is optimal."""
+
+
 def solve(survey: Survey, loss: str = "logistic", **options: Any) -> Boosting:
     """A Gram matrix of the cities; the options are those of `learn_psd`."""
     operator = ComparisonOperator(
@@ -180,6 +192,14 @@ def plane_share(metric: Metric) -> float:
     return float(values[:2].sum() / values.sum())
 
 
+chosen_loss, metric = choose(survey)
+
+
+# %%
+# The map
+# -------
+# The two leading eigenvectors, moved, turned, mirrored and scaled to lie best on the true map, and
+# how many statements they satisfy that are all true and that nobody looked at before.
 def aligned(points: NDArray, target: NDArray) -> tuple[NDArray, float]:
     """The points moved, turned, mirrored and scaled to be nearest to the target, and a disparity.
 
@@ -192,39 +212,20 @@ def aligned(points: NDArray, target: NDArray) -> tuple[NDArray, float]:
     return moved, float(np.sum((moved - target) ** 2) / np.sum((target - centre) ** 2))
 
 
-def draw(true: NDArray, learned: NDArray, names: Sequence[str], title: str, path: Path) -> None:
-    """Write the picture: where the cities are, and where the answers put them."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+plane = metric.truncate(2)
+true = projected(np.array(list(CITIES.values())))
+learned, disparity = aligned(plane.transform(np.eye(len(CITIES))), true)
+median = float(np.median(np.linalg.norm(learned - true, axis=1)))
+print(f"chosen: {chosen_loss}, rank {rank(metric)}")
+print(f"trace in the two leading dimensions  {100 * plane_share(metric):5.1f} %")
+for name, statements in (("held-out", survey.held_out), ("fresh true", survey.fresh)):
+    shares = [100 * share(of, statements) for of in (metric, plane)]
+    print(f"{name + ' statements satisfied':37}{shares[0]:5.1f} %, by the map {shares[1]:.1f} %")
+print(f"Procrustes disparity                 {disparity:.4f}")
+print(f"median error of a place              {median:5.0f} km")
 
-    figure = Figure(figsize=(9, 7), dpi=100, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for ends in zip(true, learned, strict=True):
-        axes.plot(*np.transpose(ends), color=GREY, linewidth=0.9, zorder=1)
-    axes.scatter(
-        true[:, 0], true[:, 1], s=18, color=GREY, linewidths=0, label="where it is", zorder=2
-    )
-    axes.scatter(
-        learned[:, 0],
-        learned[:, 1],
-        s=42,
-        color=BLUE,
-        linewidths=0,
-        label="where the answers put it",
-        zorder=3,
-    )
-    axes.set_aspect("equal")
-    axes.margins(0.07)
-    axes.axis("off")
-    axes.set_title(title, fontsize=12, loc="left", linespacing=1.5)
-    axes.legend(loc="upper left", frameon=False, fontsize=10, borderaxespad=0)
-    middle, bottom = true[:, 0].mean(), np.minimum(true, learned)[:, 1].min()
-    axes.plot([middle - 250, middle + 250], [bottom, bottom], color="black", linewidth=1.5)
-    axes.text(middle, bottom + 20, "500 km", ha="center", va="bottom", fontsize=9)
-    figure.draw_without_rendering()
-    write_names(axes, true, learned, names)
-    figure.savefig(path, format="png")
+# %%
+# Each name goes where it covers least of what is there already.
 
 
 def write_names(axes: Axes, true: NDArray, learned: NDArray, names: Sequence[str]) -> None:
@@ -271,39 +272,35 @@ def _covered(
     return 10.0 * int(inside.sum()) + 40.0 * met
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Learn a map, print how good it is, and draw it."""
-    parser = argparse.ArgumentParser(description="A map of cities from comparisons alone.")
-    parser.add_argument("--output", type=Path, default=Path("ordinal_map.png"), help="the picture")
-    parser.add_argument("--statements", type=int, default=2000, help="number of them to learn from")
-    options = parser.parse_args(arguments)
-
-    survey = make_problem(n_statements=options.statements)
-    n, m = survey.n_cities, len(survey.train)
-    print(f"{n} cities, {m} statements, {100 * WRONG:.0f} % of them wrong on average\n")
-    loss, metric = choose(survey)
-    plane = metric.truncate(2)
-    true = projected(np.array(list(CITIES.values())))
-    learned, disparity = aligned(plane.transform(np.eye(n)), true)
-    median = float(np.median(np.linalg.norm(learned - true, axis=1)))
-
-    print(f"\nchosen: {loss}, rank {rank(metric)}")
-    print(f"trace in the two leading dimensions  {100 * plane_share(metric):5.1f} %")
-    for name, statements in (("held-out", survey.held_out), ("fresh true", survey.fresh)):
-        shares = [100 * share(of, statements) for of in (metric, plane)]
-        print(
-            f"{name + ' statements satisfied':37}{shares[0]:5.1f} %, by the map {shares[1]:.1f} %"
-        )
-    print(f"Procrustes disparity                 {disparity:.4f}")
-    print(f"median error of a place              {median:5.0f} km")
-    title = (
-        f'{n} cities from {m:,} answers to "is a nearer to b or to c?", '
-        f"1 in {1 / WRONG:.0f} of them wrong\n"
-        f"median error {median:.0f} km"
-    )
-    draw(true, learned, list(CITIES), title, options.output)
-    print(f"picture: {options.output}")
-
-
-if __name__ == "__main__":
-    main()
+# %%
+BLUE, GREY = "#0072B2", "#8C8C8C"
+fig, ax = plt.subplots(figsize=(9, 7), layout="constrained")
+for ends in zip(true, learned, strict=True):
+    ax.plot(*np.transpose(ends), color=GREY, linewidth=0.9, zorder=1)
+ax.scatter(true[:, 0], true[:, 1], s=18, color=GREY, linewidths=0, label="where it is", zorder=2)
+ax.scatter(
+    learned[:, 0],
+    learned[:, 1],
+    s=42,
+    color=BLUE,
+    linewidths=0,
+    label="where the answers put it",
+    zorder=3,
+)
+ax.set_aspect("equal")
+ax.margins(0.07)
+ax.axis("off")
+ax.set_title(
+    f'{survey.n_cities} cities from {len(survey.train):,} answers to "is a nearer to b or to c?", '
+    f"1 in {1 / WRONG:.0f} of them wrong\nmedian error {median:.0f} km",
+    fontsize=12,
+    loc="left",
+    linespacing=1.5,
+)
+ax.legend(loc="upper left", frameon=False, fontsize=10, borderaxespad=0)
+middle, bottom = true[:, 0].mean(), np.minimum(true, learned)[:, 1].min()
+ax.plot([middle - 250, middle + 250], [bottom, bottom], color="black", linewidth=1.5)
+ax.text(middle, bottom + 20, "500 km", ha="center", va="bottom", fontsize=9)
+fig.draw_without_rendering()
+write_names(ax, true, learned, list(CITIES))
+plt.show()

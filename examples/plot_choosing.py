@@ -1,0 +1,79 @@
+"""
+Held-out points choose
+======================
+
+A transformation to start from that helps on one data set is the ruin of the next: LDA is best where
+the class means differ, and leaves nothing of circles about the same centre. `BoostMetricCV` tries
+candidates on points that it holds out, and takes the one that does best there, with the number of
+directions and passes that did. Without candidates of one's own it tries five that need no knowledge
+of the data.
+"""
+
+import warnings
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import load_digits, load_wine
+from sklearn.model_selection import train_test_split
+
+from boostmetric import BoostMetric, BoostMetricCV, knn_error
+from boostmetric.datasets import concentric_circles
+
+images, digits = load_digits(return_X_y=True)
+data = {
+    "wine": load_wine(return_X_y=True),
+    "circles": concentric_circles(random_state=0),
+    "digits": (images[:450], digits[:450]),
+}
+candidates: list[dict[str, Any]] = [
+    {"init": init, "max_iter": 60} for init in (None, "scale", "whiten", "lda")
+]
+learners: dict[str, Any] = {
+    f"init={candidate['init']}": BoostMetric(**candidate) for candidate in candidates
+}
+learners["chosen by\nheld-out points"] = BoostMetricCV(candidates, n_splits=3, random_state=0)
+
+# %%
+# Half of each set to learn from, twice; the error is that on the other half, of which the choice
+# knows nothing.
+errors = np.zeros((len(data), len(learners)))
+for row, (X, y) in zip(errors, data.values(), strict=True):
+    for seed in range(2):
+        X_train, X_test, y_train, y_test = train_test_split(
+            X, y, train_size=0.5, stratify=y, random_state=seed
+        )
+        for column, learner in enumerate(learners.values()):
+            with warnings.catch_warnings():
+                # After LDA there is nothing to learn about circles, and the learner says so.
+                warnings.simplefilter("ignore", UserWarning)
+                learner.fit(X_train, y_train)
+            Z_train, Z_test = learner.transform(X_train), learner.transform(X_test)
+            row[column] += knn_error(Z_train, y_train, Z_test, y_test) / 2
+
+# %%
+# The best start is another one every time, and the wrong one costs much. The choice avoids that. It
+# is not always the best either, as held-out points are few.
+fig, ax = plt.subplots(figsize=(8, 4.5), layout="constrained")
+for row, (name, color, marker) in zip(
+    errors, zip(data, ("#0072B2", "#D55E00", "#009E73"), "os^", strict=True), strict=True
+):
+    ax.plot(100 * row[:-1], f"{marker}:", color=color, markersize=9, linewidth=0.8)
+    ax.plot(len(row) - 1, 100 * row[-1], marker, color=color, markersize=12)
+    ax.annotate(
+        name,
+        (0, 100 * row[0]),
+        xytext=(-10, 0),
+        textcoords="offset points",
+        color=color,
+        ha="right",
+        va="center",
+    )
+ax.set_yscale("log")
+ax.set_yticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
+ax.minorticks_off()
+ax.set_xlim(-0.7, len(learners) - 0.5)
+ax.set_xticks(range(len(learners)), list(learners))
+ax.set_ylabel("test error of 3 nearest neighbours, %")
+ax.spines[["top", "right"]].set_visible(False)
+plt.show()

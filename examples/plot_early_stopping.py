@@ -1,0 +1,85 @@
+"""
+Stopping in time
+================
+
+Few points, many features that mean nothing, and one label in ten at random: sooner or later a fit
+learns the noise. The training objective falls all the while; the error on other points turns.
+`early_stopping` holds out some of the training points and keeps the metric that does best on them.
+"""
+
+import matplotlib.pyplot as plt
+from sklearn.datasets import make_classification
+from sklearn.model_selection import train_test_split
+
+from boostmetric import Boosting, BoostMetric, Comparisons, boost, knn_error
+
+X, y = make_classification(
+    2400, 50, n_informative=6, n_redundant=4, n_classes=3, flip_y=0.1, class_sep=1.2, random_state=0
+)
+X_train, X_test, y_train, y_test = train_test_split(
+    X, y, train_size=500, stratify=y, random_state=0
+)
+
+# %%
+# What happens without it: `boost`, the engine below `BoostMetric`, calls a function after every
+# direction, which here looks at the test points now and then.
+steps: list[int] = []
+objectives: list[float] = []
+errors: list[float] = []
+
+
+def look(fit: Boosting) -> bool:
+    if fit.n_tried % 5 == 0:
+        metric = fit.metric
+        steps.append(fit.n_tried)
+        objectives.append(fit.objective())
+        errors.append(
+            knn_error(metric.transform(X_train), y_train, metric.transform(X_test), y_test)
+        )
+    return False
+
+
+comparisons = Comparisons.from_labels(X_train, y_train)
+boost(X_train, comparisons, "logistic", max_iter=150, block_size=1, callback=look)
+
+# %%
+# With it. The fit goes on for `n_iter_no_change` directions without a better metric before it
+# ends.
+learner = BoostMetric(
+    max_iter=150,
+    block_size=1,
+    early_stopping=True,
+    validation_fraction=0.3,
+    n_iter_no_change=30,
+    random_state=0,
+).fit(X_train, y_train)
+stopped = knn_error(learner.transform(X_train), y_train, learner.transform(X_test), y_test)
+kept = learner.metric_.n_directions
+
+# %%
+# The dot is the metric that early stopping kept; it never saw the test points.
+fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained")
+left.plot(steps, objectives, color="#4D4D4D")
+left.set_ylabel("training objective")
+right.plot(steps, [100 * error for error in errors], color="#D55E00")
+right.plot(kept, 100 * stopped, "o", color="#0072B2")
+right.annotate(
+    f"early stopping: {kept} directions",
+    (kept, 100 * stopped),
+    xytext=(14, -14),
+    textcoords="offset points",
+    color="#0072B2",
+)
+right.annotate(
+    "going on",
+    (steps[-1], 100 * errors[-1]),
+    xytext=(0, 8),
+    textcoords="offset points",
+    color="#D55E00",
+    ha="right",
+)
+right.set_ylabel("test error of 3 nearest neighbours, %")
+for ax in (left, right):
+    ax.set_xlabel("directions")
+    ax.spines[["top", "right"]].set_visible(False)
+plt.show()

@@ -1,0 +1,73 @@
+"""
+Words that matter: sparse texts with several topics
+===================================================
+
+Texts as counts of words are long, sparse rows, and most of what two texts have in common are words
+that say nothing. A text may be about several topics; two are similar when they share one. Both go
+to `BoostMetric` as they are: X as a sparse matrix, which is never made dense, and y with a column
+for each topic.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from boostmetric import BoostMetric
+from boostmetric.plots import PairRocDisplay, SpectrumDisplay
+
+TOPICS = ("sea", "music", "cooking", "chess", "trains")
+N_COMMON, N_OWN = 700, 60
+rng = np.random.default_rng(0)
+
+# %%
+# Every text has sixty words, of which a quarter belong to its one or two topics. The others are
+# common words, a few of them very frequent, as in any language.
+words = [f"common word {i}" for i in range(N_COMMON)]
+words += [f"{topic}: word {i}" for topic in TOPICS for i in range(N_OWN)]
+frequencies = 1 / (1 + np.arange(N_COMMON))
+
+
+def texts(n: int) -> tuple[csr_array, NDArray]:
+    """Counts of words in n texts, and which topics each is about."""
+    counts = np.zeros((n, len(words)))
+    topics = np.zeros((n, len(TOPICS)), dtype=int)
+    for count, about in zip(counts, topics, strict=True):
+        chosen = rng.permutation(len(TOPICS))[: rng.integers(1, 3)]
+        about[chosen] = 1
+        common = rng.choice(N_COMMON, size=45, p=frequencies / frequencies.sum())
+        own = N_COMMON + N_OWN * rng.choice(chosen, size=15) + rng.integers(N_OWN, size=15)
+        np.add.at(count, np.append(common, own), 1)
+    return csr_array(counts), topics
+
+
+X, y = texts(1000)
+X_fresh, y_fresh = texts(500)
+
+# %%
+# Four eigenvalues stand out, as many as it takes to keep five topics apart. The rest is what the
+# metric has learned about these thousand texts alone.
+learner = BoostMetric(max_iter=60, n_neighbors=5).fit(X, y)
+print(f"{X.shape[1]} words, {X.nnz / X.shape[0]:.0f} different ones in a text")
+metric = learner.metric_.truncate(4)
+
+# %%
+# The diagonal of M says what a word counts for. Nobody told the metric which words are common.
+diagonal = np.einsum("dj,j->d", metric.directions**2, metric.coefs)
+fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained")
+SpectrumDisplay.from_estimator(learner, ax=left)
+right.plot(diagonal, ".", color="#0072B2", markersize=3)
+right.set_xticks(
+    [N_COMMON / 2, *(N_COMMON + N_OWN * (k + 0.5) for k in range(len(TOPICS)))],
+    ["common", *TOPICS],
+    rotation=90,
+)
+for k in range(len(TOPICS)):
+    right.axvline(N_COMMON + N_OWN * k, color="#DDDDDD", zorder=0)
+right.set_ylabel("M_ii of a word, four eigenvectors kept")
+right.spines[["top", "right"]].set_visible(False)
+
+# %%
+# Do two fresh texts share a topic? The Euclidean distance hardly knows.
+roc = PairRocDisplay.from_metric(metric, X_fresh, y_fresh)
+plt.show()
