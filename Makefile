@@ -4,14 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 LOWER_BOUNDS := numpy==1.26.0 scipy==1.12.0 scikit-learn==1.6.0 pandas==2.1.1 polars==1.0.0 \
-	pyarrow==15.0.0 matplotlib==3.8.0 highspy==1.7.2 numba==0.59.0 faiss-cpu==1.7.3
+	pyarrow==15.0.0 matplotlib==3.8.0 highspy==1.7.2 numba==0.59.0 faiss-cpu==1.7.3 \
+	typer==0.16.0 rich==13.0.0 onnx==1.16.0 onnxruntime==1.18.0 skops==0.11.0 umap-learn==0.5.6
 # metric-learn 0.7.0 calls what scikit-learn 1.7 announces the end of.
 PEERS := .venv-peers
 PEER_VERSIONS := scikit-learn==1.7.2 metric-learn==0.7.0 mlpack==4.8.0
 # The tests share the cores among themselves; a BLAS that does so too slows them down.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: demo test test-oldest lint bench bench-full peers results clean
+.PHONY: demo test test-oldest lint docs bench bench-full peers results clean
 
 demo: $(VENV)/.demo
 	$(BIN)/boostmetric demo
@@ -27,6 +28,10 @@ lint: $(VENV)/.test
 # The suite on the oldest versions that pyproject.toml admits.
 test-oldest: $(OLDEST)/.test
 	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -n auto --dist worksteal
+
+# The site, into docs/_build/html; a few minutes the first time, as the examples are run.
+docs: $(VENV)/.docs
+	$(ONE_THREAD) MPLBACKEND=Agg $(BIN)/python -m sphinx -n -W --keep-going -q docs docs/_build/html
 
 # A few minutes; the data of BOOSTMETRIC_DATA where it is set.
 bench: $(VENV)/.test
@@ -52,7 +57,7 @@ results: $(VENV)/.test peers
 	$(BIN)/boostmetric report
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(PEERS) demo report.html
+	rm -rf $(VENV) $(OLDEST) $(PEERS) demo report.html docs/_build docs/api docs/gallery
 
 $(VENV)/.python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
@@ -61,12 +66,16 @@ $(VENV)/.python:
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.python pyproject.toml
-	$(BIN)/pip install --quiet --editable '.[demo]'
+	$(BIN)/pip install --quiet --editable '.[cli]'
 	touch $@
 
 $(VENV)/.test: $(VENV)/.python pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[test]'
 	touch $@ $(VENV)/.demo
+
+$(VENV)/.docs: $(VENV)/.python pyproject.toml
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	touch $@ $(VENV)/.test $(VENV)/.demo
 
 $(OLDEST)/.test: pyproject.toml
 	$(PYTHON) -m venv $(OLDEST)

@@ -114,6 +114,13 @@ def wide() -> tuple[NDArray, NDArray]:
     return X, y
 
 
+def data_of(name: str) -> tuple[NDArray, NDArray]:
+    if name in ("wide", "digits"):
+        return wide() if name == "wide" else digits()
+    X, y = load_wine(return_X_y=True)
+    return X.astype(np.float32) if name == "wine32" else X, y
+
+
 STOPPED_CASES: list[tuple[str, dict[str, Any]]] = [
     ("wine", {"loss": loss, "solver": solver, "regularizer": regularizer, "max_iter": 16})
     for loss in ("exponential", "logistic", "squared_hinge", "smoothed_hinge")
@@ -135,8 +142,7 @@ STOPPED_CASES: list[tuple[str, dict[str, Any]]] = [
 def test_a_stopped_fit_goes_on_to_the_same_end(
     data: str, parameters: dict[str, Any], iterations: list[int], tmp_path: Path
 ) -> None:
-    X, y = {"wide": wide, "digits": digits}.get(data, lambda: load_wine(return_X_y=True))()
-    X = X.astype(np.float32) if data.endswith("32") else X
+    X, y = data_of(data)
     reference = BoostMetric(**parameters).fit(X, y)
     path = tmp_path / "fit.ckpt"
     for n in iterations:
@@ -145,7 +151,7 @@ def test_a_stopped_fit_goes_on_to_the_same_end(
         if stopped.status_ is not reference.status_:
             assert stopped.status_.name == "STOPPED"
     seen: list[Progress] = []
-    with listening(lambda progress: bool(seen.append(progress))):
+    with listening(lambda progress: bool(seen.append(progress))):  # type: ignore[func-returns-value]
         resumed = BoostMetric(checkpoint=path, **parameters).fit(X, y)
     assert_same(resumed, reference)
     assert len(seen) == max(0, reference.n_iter_ - sum(iterations))
@@ -170,7 +176,7 @@ def test_a_stopped_fit_from_comparisons_goes_on(tmp_path: Path) -> None:
 
 def test_the_hinge_goes_on_to_the_same_optimum(tmp_path: Path) -> None:
     X, y = load_wine(return_X_y=True)
-    parameters = {"loss": Hinge(nu=0.3), "init": "scale", "tol": 1e-8}
+    parameters: dict[str, Any] = {"loss": Hinge(nu=0.3), "init": "scale", "tol": 1e-8}
     reference = BoostMetric(**parameters).fit(X, y)
     for n in (3, 4):
         with listening(stop_after(n)):
@@ -247,12 +253,21 @@ def test_a_finished_fit_is_read_and_not_repeated_and_gives_way_to_another(tmp_pa
     X, y = load_wine(return_X_y=True)
     first = BoostMetric(checkpoint=tmp_path / "c", n_passes=2, max_iter=9).fit(X, y)
     seen: list[Progress] = []
-    with listening(lambda progress: bool(seen.append(progress))):
+    with listening(lambda progress: bool(seen.append(progress))):  # type: ignore[func-returns-value]
         again = clone(first).fit(X, y)
     assert seen == []
     assert_same(again, first)
     other = BoostMetric(checkpoint=tmp_path / "c", max_iter=5).fit(X, y)
     assert_same(other, BoostMetric(max_iter=5).fit(X, y))
+
+
+def test_a_pass_without_any_direction_can_be_kept(tmp_path: Path) -> None:
+    X, y = load_wine(return_X_y=True)
+    parameters: dict[str, Any] = {"n_passes": 5, "alpha": 1e5, "alpha_relative": False}
+    learner = BoostMetric(checkpoint=tmp_path / "c", **parameters).fit(X, y)
+    assert set(learner.history_["pass"]) == {0}
+    assert_same(learner, BoostMetric(**parameters).fit(X, y))
+    assert_same(clone(learner).fit(X, y), learner)
 
 
 def test_a_warm_start_can_be_interrupted_too(tmp_path: Path) -> None:
@@ -280,7 +295,8 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
 
 def test_a_path_that_cannot_be_written_is_refused_before_work(tmp_path: Path) -> None:
     X, y = load_wine(return_X_y=True)
-    for path in (tmp_path, tmp_path / "none" / "c", 3):
+    paths: list[Any] = [tmp_path, tmp_path / "none" / "c", 3]
+    for path in paths:
         with pytest.raises(ValueError, match=r"checkpoint=.* a file, in a folder that exists"):
             BoostMetric(checkpoint=path).fit(X, y)
 
@@ -289,7 +305,7 @@ def test_checkpoints_are_written_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, writes = [0.0], []
-    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
     def write(*arguments: Any) -> None:
         writes.append(now[0])

@@ -578,7 +578,7 @@ def test_report_hands_on_where_results_are_and_where_the_page_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls: list[tuple[Path, Path]] = []
-    monkeypatch.setattr("boostmetric.cli.write_report", lambda *paths: calls.append(paths))
+    monkeypatch.setattr("boostmetric.cli.paper.write_report", lambda *paths: calls.append(paths))
     target = tmp_path / "page.html"
     assert main(["report", "--results", str(tmp_path), "--output", str(target)]) == 0
     assert main(["report"]) == 0

@@ -76,12 +76,13 @@ def deviations(X: Points) -> NDArray:
     array([1., 0.])
     """
     n, D = X.shape
-    if issparse(X):
-        sums, squares = (np.bincount(X.indices, X.data**power, D) for power in (1, 2))
-    else:
+    if isinstance(X, np.ndarray):
         sums = X.sum(axis=0, dtype=np.float64)
         squares = np.einsum("nd,nd->d", X, X, dtype=np.float64)
-    return np.sqrt(np.maximum(squares / n - (sums / n) ** 2, 0.0))
+    else:
+        sums, squares = (np.bincount(X.indices, X.data**power, D) for power in (1, 2))
+    with np.errstate(over="ignore", invalid="ignore"):  # an offset beyond all bounds
+        return np.sqrt(np.maximum(squares / n - (sums / n) ** 2, 0.0))
 
 
 def centred(X: Points) -> Points:

@@ -86,7 +86,8 @@ def beginning(arrays: Mapping[str, NDArray], prefix: str) -> dict[str, NDArray]:
 
 def history_table(history: Sequence[Iteration]) -> NDArray:
     """A row for each iteration and a column for each of its fields, from which it can be made."""
-    return np.array([astuple(step) for step in history], dtype=float).reshape(len(history), -1)
+    rows = [astuple(step) for step in history]
+    return np.array(rows, dtype=float).reshape(len(rows), len(fields(Iteration)))
 
 
 def history_from(table: NDArray) -> list[Iteration]:

@@ -1,0 +1,118 @@
+"""Docstrings as they are written here: plain text, with parameters that may run over several lines.
+
+In them |x| is an absolute value and `fit_` a name, not reStructuredText; what follows the name of a
+parameter is a type, with a text below it, or a text that goes on in the lines below.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.ext.autosummary import AutoLink
+
+MARKUP = re.compile(r"(?P<code>`[^`]*`)|\||(?<=\w)_(?!\w)|(?<=\w)_(?=ᵀ)")
+"""Code, which stays as it is, and characters that reStructuredText would take for markup."""
+
+RESULT = ("Returns", "Yields")
+
+
+def escaped(lines: Iterable[str]) -> Iterator[str]:
+    r"""The lines with such characters escaped, but for examples and for names of parameters.
+
+    >>> list(escaped(["R is |M|, of `a_` or a_.", "fit_ : array", ">>> |1|", "|2|", "", "|3|"]))
+    ['R is \\|M\\|, of `a_` or a\\_.', 'fit_ : array', '>>> |1|', '|2|', '', '\\|3\\|']
+    """
+    is_example = False
+    for line in lines:
+        is_example = bool(line.strip()) and (is_example or line.lstrip().startswith(">>>"))
+        name, colon, text = line.rpartition(" : ")
+        if is_example or re.fullmatch(r"\w+(, \w+)*", line.strip()):
+            yield line
+        else:
+            yield name + colon + MARKUP.sub(lambda found: found["code"] or "\\" + found[0], text)
+
+
+def separated(lines: list[str]) -> Iterator[str]:
+    """The lines with a text that begins beside a name moved below it.
+
+    >>> list(separated(["n : number of rows, 3", "    by default", "m : int", "    The columns."]))
+    ['n :', '    number of rows, 3', '    by default', 'm : int', '    The columns.']
+    """
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        entry = re.fullmatch(r"(\w+(?:, \w+)*) : (.*)", line)
+        goes_on = entry is not None and following.startswith("    ")
+        if entry and goes_on and (line[-1] in ",:;." or not following.lstrip()[0].isupper()):
+            yield from (f"{entry[1]} :", f"    {entry[2]}")
+        else:
+            yield line
+
+
+def joined(lines: list[str]) -> list[str]:
+    """The lines with a result that is told in several of them told in one.
+
+    >>> joined(["Returns", "-------", "the number,", "or None", "", "More."])
+    ['Returns', '-------', 'the number, or None', '', 'More.']
+    """
+    for start, line in enumerate(lines):
+        if line in RESULT:
+            end = next((i for i in range(start + 2, len(lines)) if not lines[i]), len(lines))
+            told = lines[start + 2 : end]
+            if not any(each.startswith(" ") for each in told):
+                return [*lines[: start + 2], " ".join(told), *lines[end:]]
+    return lines
+
+
+class Name(AutoLink):
+    """A link to what a name stands for in this package; code, where it is no name of it."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """What stands for the name on the page, and messages about it."""
+        found, messages = super().run()
+        return [
+            nodes.literal(each.rawsource, each.astext())
+            if isinstance(each, nodes.emphasis)
+            else each
+            for each in found
+        ], messages
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Prepare docstrings before numpydoc sees them, and leave out what scikit-learn gives."""
+
+    def process(
+        app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+    ) -> None:
+        lines[:] = escaped(separated(joined(lines)))
+
+    def name_aliases(
+        app: Sphinx,
+        what: str,
+        name: str,
+        obj: object,
+        options: object,
+        signature: str | None,
+        returned: str | None,
+    ) -> tuple[str | None, str | None]:
+        # How Sphinx shows an alias of a type that is one of several: by a class of its own.
+        first, second = (
+            re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text or "") or None
+            for text in (signature, returned)
+        )
+        return first, second
+
+    def skip(
+        app: Sphinx, what: str, name: str, obj: object, skips: bool, options: object
+    ) -> bool | None:
+        # scikit-learn documents its own methods, and refers to pages that are not here.
+        return True if (getattr(obj, "__module__", None) or "").startswith("sklearn.") else None
+
+    app.setup_extension("sphinx.ext.autosummary")
+    app.add_role("name", Name())
+    app.connect("autodoc-process-docstring", process, priority=100)
+    app.connect("autodoc-process-signature", name_aliases)
+    app.connect("autodoc-skip-member", skip)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,161 @@
+"""The commands about the paper: demo, reproduce, report, data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from boostmetric.cli.command import Command, CommandError, count, natural, one_of, say
+from boostmetric.datasets import NAMES, describe, fetch
+from boostmetric.demo import run
+from boostmetric.experiments.cells import Results, compute, lacks
+from boostmetric.experiments.report import write_report
+from boostmetric.experiments.tables import EXPERIMENTS, check_ready, too_slow, wanted
+
+ResultsFolder = Annotated[
+    Path,
+    typer.Option("--results", metavar="FOLDER", help="Where the files of cells are."),
+]
+Experiment = Annotated[
+    str,
+    typer.Argument(
+        parser=one_of(EXPERIMENTS),
+        metavar="EXPERIMENT",
+        help="; ".join(f"{name}: {each.title}" for name, each in EXPERIMENTS.items()),
+        show_default=False,
+    ),
+]
+Datasets = Annotated[
+    list[str] | None, typer.Option("--datasets", metavar="NAME ...", help="Some of them only.")
+]
+Methods = Annotated[
+    list[str] | None, typer.Option("--methods", metavar="NAME ...", help="Some of them only.")
+]
+Seeds = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--seeds",
+        parser=natural,
+        metavar="N ...",
+        help="Of the splits; by default the paper's number of them.",
+    ),
+]
+Cells = Annotated[int, typer.Option("--jobs", parser=count, metavar="N", help="Cells at a time.")]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", parser=count, metavar="SECONDS", help="For one cell, instead of its own."
+    ),
+]
+Retry = Annotated[bool, typer.Option("--retry", help="Compute failed cells again.")]
+
+
+def demo(
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", metavar="FOLDER", help="Where the picture goes; created if need be."
+        ),
+    ] = Path("demo"),
+    splits: Annotated[
+        int,
+        typer.Option("--splits", parser=count, metavar="N", help="Random splits to average over."),
+    ] = 10,
+) -> None:
+    """Compare methods on small datasets, and draw an example.
+
+    Prints the nearest-neighbour error of several metrics on three datasets, beside the paper's
+    figures, and draws its toy example. Takes half a minute.
+    """
+    run(output, splits)
+
+
+def reproduce(
+    experiment: Experiment,
+    datasets: Datasets = None,
+    methods: Methods = None,
+    seeds: Seeds = None,
+    jobs: Cells = 1,
+    limit: Limit = None,
+    retry: Retry = False,
+    results: ResultsFolder = Path("results"),
+) -> None:
+    """Compute the paper's tables and figures anew.
+
+    Each cell (dataset, method, seed) is a process of its own and becomes a line of
+    RESULTS/EXPERIMENT.jsonl; what is there is not computed again, so an interrupted run goes on
+    where it stopped.
+    """
+    table = EXPERIMENTS[experiment]
+    cells = wanted(experiment, datasets or None, methods or None, seeds or None)
+    stored = Results(results / f"{experiment}.jsonl")
+    known = stored.read()
+    check_ready(cell for cell in cells if lacks(known, cell, retry))
+    n = compute(
+        cells,
+        stored,
+        limit_of=lambda cell: limit or table.limit_of(cell),
+        jobs=jobs,
+        retry=retry,
+        hopeless=too_slow,
+        show=say,
+    )
+    print(
+        f"{table.title}: {n} cells computed, {len(cells) - n} were there already, in "
+        f"{stored.path}. To look at them: boostmetric report"
+    )
+
+
+def report(
+    output: Annotated[Path, typer.Option("--output", metavar="FILE", help="The page.")] = Path(
+        "report.html"
+    ),
+    results: ResultsFolder = Path("results"),
+) -> None:
+    """Write a page that sets what was reproduced beside the paper.
+
+    One HTML page, with all it needs, from the files of `reproduce`.
+    """
+    write_report(results, output)
+    print(f"Page: {output}")
+
+
+def data_list() -> None:
+    """A line about each dataset: its size, and whether it is there."""
+    print(*map(describe, NAMES), sep="\n")
+
+
+def data_fetch(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help=f"{', '.join(NAMES)}.", show_default=False)
+    ],
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", metavar="FOLDER", help="Where to; by default $BOOSTMETRIC_DATA."),
+    ] = None,
+) -> None:
+    """Get a dataset from OpenML, and print where it is."""
+    print(fetch(name, folder))
+
+
+data = typer.Typer(
+    help="List the paper's datasets, or get one.",
+    epilog="Example: boostmetric data fetch letter",
+    subcommand_metavar="ACTION",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+
+
+@data.callback()
+def _data(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        raise CommandError("data needs an action, list or fetch (see boostmetric data --help)")
+
+
+data.command("list", cls=Command, epilog="Example: boostmetric data list")(data_list)
+data.command("fetch", cls=Command, epilog="Example: boostmetric data fetch letter --folder data")(
+    data_fetch
+)

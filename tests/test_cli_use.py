@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli_tools import NAMES, installed, made_csv, made_points, made_triplets, refusal, result
+from scipy.spatial.distance import cdist
+
+from boostmetric import Metric
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return made_csv(tmp_path / "points.csv")
+
+
+@pytest.fixture
+def metric(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    path = tmp_path / "m.bm"
+    result(capsys, "fit", data, "-l", "kind", "-o", path, "--max-iter", "5", "-q")
+    return path
+
+
+# transform
+
+
+@pytest.mark.parametrize("name", ["z.csv", "z.tsv.gz", "z.parquet", "z.feather", "z.npy", "z.npz"])
+def test_distances_of_transformed_points_are_those_of_the_metric(
+    name: str, data: Path, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    words: list[str | Path] = ["--label", "kind"] if not name.endswith(".npy") else []
+    out = result(capsys, "transform", metric, data, "-o", path, *words)
+    assert out == f"Saved: {path}, 60 points of 4 components\n"
+    if name.endswith(".npy"):
+        Z = np.load(path)
+    elif name.endswith(".npz"):
+        with np.load(path) as file:
+            Z, labels = file["X"], file["y"]
+            assert labels.tolist() == made_points()[1].tolist()
+    else:
+        read = {"parquet": pd.read_parquet, "feather": pd.read_feather}.get(path.suffix[1:])
+        frame = read(path) if read else pd.read_csv(path, sep="\t" if "tsv" in name else ",")
+        assert frame.columns.tolist() == [*(f"component{j}" for j in range(4)), "kind"]
+        assert frame["kind"].tolist() == made_points()[1].tolist()
+        Z = frame.drop(columns="kind").to_numpy()
+    M, (X, _) = Metric.load(metric).matrix, made_points()
+    expected = cdist(X, X, "mahalanobis", VI=M)
+    np.testing.assert_allclose(cdist(Z, Z), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_columns_may_come_in_another_order_and_with_others(
+    data: Path, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result(capsys, "transform", metric, data, "-o", tmp_path / "z.npy")
+    frame = pd.read_csv(data)[[*reversed(NAMES), "kind"]].assign(remark="none")
+    frame.to_csv(tmp_path / "other.csv", index=False)
+    result(capsys, "transform", metric, tmp_path / "other.csv", "-o", tmp_path / "w.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "w.npy"), np.load(tmp_path / "z.npy"))
+    frame.drop(columns=["width", "noise"]).to_csv(tmp_path / "other.csv", index=False)
+    assert "has no columns 'width', 'noise': there are 'depth', 'height'" in refusal(
+        capsys, "transform", metric, tmp_path / "other.csv", "-o", tmp_path / "v.npy"
+    )
+
+
+def test_what_transform_refuses(
+    data: Path, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*words: str | Path) -> str:
+        return refusal(capsys, "transform", metric, *words)
+
+    assert "is there already: --force writes over it" in said(data, "-o", data)
+    assert "the name must end in one of .csv" in said(data, "-o", tmp_path / "z.xlsx")
+    assert "can hold numbers only" in said(data, "-o", tmp_path / "z.npy", "-l", "kind")
+    assert "there is no folder" in said(data, "-o", tmp_path / "no" / "z.csv")
+    np.save(tmp_path / "wide.npy", np.zeros((3, 5)))
+    wide = tmp_path / "wide.npy"
+    assert "has 5 features, but the metric goes by 4" in said(wide, "-o", tmp_path / "z.csv")
+    out = result(capsys, "transform", metric, wide, "-o", tmp_path / "z.csv", "--drop", "4")
+    assert "3 points" in out
+
+
+# neighbors
+
+
+def test_neighbours_of_rows_are_the_nearest_others(
+    data: Path, metric: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    X, y = made_points()
+    distances = cdist(X, X, "mahalanobis", VI=Metric.load(metric).matrix)
+    np.fill_diagonal(distances, np.inf)
+    words: list[str | Path] = ["neighbors", metric, data, "-l", "kind", "-k", "4"]
+    found = json.loads(result(capsys, *words, "--row", "0", "17", "--json"))
+    for query in (0, 17):
+        rows = np.argsort(distances[query])[:4]
+        mine = [each for each in found if each["query"] == query]
+        assert [each["row"] for each in mine] == rows.tolist()
+        assert [each["rank"] for each in mine] == [1, 2, 3, 4]
+        assert [each["label"] for each in mine] == y[rows].tolist()
+        np.testing.assert_allclose([each["distance"] for each in mine], distances[query, rows])
+    lines = result(capsys, *words, "--row", "17").splitlines()
+    assert lines[0].split() == ["query", "rank", "row", "distance", "label"]
+    assert lines[1].split()[:3] == ["17", "1", str(np.argmin(distances[17]))]
+    assert len(result(capsys, *words[:3], "-k", "2").splitlines()) == 1 + 2 * 60
+
+
+def test_neighbours_of_other_points(
+    data: Path, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = made_csv(tmp_path / "query.csv", seed=5, n=6)
+    X, W = made_points()[0], made_points(5, 6)[0]
+    distances = cdist(W, X, "mahalanobis", VI=Metric.load(metric).matrix)
+    words: list[str | Path] = ["neighbors", metric, data, "--query", query, "-k", "1", "--json"]
+    found = json.loads(result(capsys, *words))
+    assert [each["row"] for each in found] == distances.argmin(axis=1).tolist()
+    assert [each["label"] for each in found] == [None] * 6
+
+
+def test_a_row_among_its_duplicates_is_not_its_own_neighbour(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "same.npy", np.zeros((8, 2)))
+    Metric(np.eye(2), np.ones(2)).save(tmp_path / "m")
+    words: list[str | Path] = [
+        "neighbors",
+        tmp_path / "m",
+        tmp_path / "same.npy",
+        "-k",
+        "3",
+        "--json",
+    ]
+    for row in range(8):
+        found = json.loads(result(capsys, *words, "--row", str(row)))
+        assert len(found) == 3
+        assert row not in [each["row"] for each in found]
+
+
+def test_what_neighbors_refuses(
+    data: Path, metric: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words: list[str | Path] = ["neighbors", metric, data]
+    assert "cannot be given together" in refusal(capsys, *words, "--row", "1", "--query", data)
+    assert refusal(capsys, *words, "--row", "3", "60") == (
+        f"{data} has the rows 0 to 59; got --row 60."
+    )
+
+
+# inspect
+
+
+def test_inspect_tells_rank_spectrum_features_and_how_it_was_learned(
+    metric: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    learned = Metric.load(metric)
+    facts = json.loads(result(capsys, "inspect", metric, "--json"))
+    eigenvalues = np.linalg.eigvalsh(learned.matrix)[::-1]
+    np.testing.assert_allclose(facts["eigenvalues"], eigenvalues, rtol=1e-9)
+    assert facts["weights"] == pytest.approx(dict(zip(NAMES, np.diag(learned.matrix), strict=True)))
+    deviations = np.array(facts["origin"]["deviations"])
+    assert facts["influence"] == pytest.approx(
+        dict(zip(NAMES, np.diag(learned.matrix) * deviations**2, strict=True))
+    )
+    assert facts["origin"]["parameters"]["max_iter"] == 5
+    text = result(capsys, "inspect", metric, "--top", "2")
+    lines = text.splitlines()
+    assert lines[0] == f"{metric}: a metric of rank 4 over 4 features"
+    assert lines[3].split()[0] == "1"
+    assert lines[3].count("█") == 30
+    share = f"{100 * eigenvalues[1] / eigenvalues.sum():.1f} %"
+    assert share in lines[4]
+    assert text.count("… and 2 more (--top)") == 2
+    order = sorted(NAMES, key=lambda name: -facts["influence"][name])
+    assert [line.split()[0] for line in lines[8:10]] == order[:2]
+    assert "  Settings other than the default ones: max_iter=5" in lines
+    assert "if the objective in the history" in " ".join(text.split())
+    assert "raise --max-iter." in text
+    assert max(map(len, lines[1:])) <= 80
+
+
+def test_inspect_of_a_metric_of_ones_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Metric(np.eye(2), np.array([4.0, 0.0])).save(tmp_path / "m")
+    text = result(capsys, "inspect", tmp_path / "m")
+    assert "The file does not say." in text
+    assert "  x0  4  100.0 %" in " ".join(text.split("\n")).replace("   ", "  ")
+    Metric(np.empty((2, 0)), np.empty(0)).save(tmp_path / "m")
+    assert "rank 0 over 2 features" in result(capsys, "inspect", tmp_path / "m")
+    (tmp_path / "m").write_text("no metric")
+    assert "is no zip file" in refusal(capsys, "inspect", tmp_path / "m")
+
+
+# plot
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:matplotlib")
+@pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
+@pytest.mark.parametrize("kind", ["projection", "spectrum", "convergence", "distances", "roc"])
+def test_pictures(
+    kind: str, data: Path, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / f"{kind}.png"
+    points: list[str | Path] = (
+        [data, "--label", "kind"] if kind not in ("spectrum", "convergence") else []
+    )
+    out = result(capsys, "plot", metric, *points, "--kind", kind, "-o", path)
+    assert out == f"Picture: {path}\n"
+    assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert path.stat().st_size > 5000
+
+
+def test_what_plot_refuses(
+    data: Path, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*words: str | Path) -> str:
+        return refusal(capsys, "plot", metric, *words)
+
+    picture: list[str | Path] = ["-o", tmp_path / "p.png"]
+    assert "give DATA after the metric" in said("--kind", "roc", *picture)
+    assert "Name it by --label." in said(data, "--kind", "roc", *picture)
+    assert "the name of a picture ends in .png, .pdf, .svg" in said(
+        *("--kind", "spectrum", "-o"), tmp_path / "p.bmp"
+    )
+    bare = tmp_path / "bare.bm"
+    Metric(np.eye(4), np.ones(4)).save(bare)
+    words: list[str | Path] = ["plot", bare, "--kind", "convergence", *picture]
+    assert "does not say how it was learned" in refusal(capsys, *words)
+    assert not (tmp_path / "p.png").exists()
+
+
+# Whole journeys, with the installed command.
+
+
+def test_the_journey_of_one_who_has_a_csv(tmp_path: Path) -> None:
+    made_csv(tmp_path / "train.csv")
+    made_csv(tmp_path / "new.csv", seed=1)
+
+    def run(*words: str) -> str:
+        said = installed(tmp_path, *words)
+        assert (said.code, "Traceback" in said.err) == (0, False), said.err
+        return said.out
+
+    out = run("fit", "train.csv", "--label", "kind", "-o", "m.bm")
+    following = out.splitlines()[-1].removeprefix("Next:  boostmetric ").split()
+    assert "3-NN error" in run(*following)
+    assert "3-NN error" in run("evaluate", "m.bm", "train.csv", "-l", "kind", "--test", "new.csv")
+    assert "rank" in run("inspect", "m.bm")
+    run("transform", "m.bm", "new.csv", "-o", "new.parquet", "--label", "kind")
+    assert "component0" in pd.read_parquet(tmp_path / "new.parquet").columns
+    assert len(run("neighbors", "m.bm", "train.csv", "--query", "new.csv", "-k", "1").split("\n"))
+    run("plot", "m.bm", "new.csv", "-l", "kind", "--kind", "projection", "-o", "new.png")
+    assert (tmp_path / "new.png").exists()
+
+
+def test_the_journey_of_one_who_has_an_array_and_triplets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("points.npy", made_points()[0])
+    made_triplets(Path("triplets.npy"))
+    out = result(capsys, "fit", "points.npy", "--comparisons", "triplets.npy", "-o", "m.bm")
+    following = out.splitlines()[-1].removeprefix("Next:  boostmetric ").split()
+    before, after = result(capsys, *following).splitlines()[1].split()[2::2]
+    assert float(after) > float(before)
+    assert "x3" in result(capsys, "inspect", "m.bm")
+    result(capsys, "transform", "m.bm", "points.npy", "-o", "z.npy")
+    assert np.load("z.npy").shape == (60, 4)
+    found = result(capsys, "neighbors", "m.bm", "points.npy", "--row", "3")
+    assert len(found.splitlines()) == 6

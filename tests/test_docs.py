@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import doctest
+import importlib
+import os
+import re
+import runpy
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import boostmetric
+import boostmetric.datasets
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+GENERATED = ("_build", "api", "gallery")
+PAGES = sorted(
+    page for page in DOCS.rglob("*.md") if page.relative_to(DOCS).parts[0] not in GENERATED
+)
+TEXTS = [*PAGES, ROOT / "README.md"]
+FENCE = re.compile(r"^(?P<fence>`{3,})(?P<info>.*)\n(?P<body>(?:.*\n)*?)(?P=fence)$", re.MULTILINE)
+LINK = re.compile(r"\]\((?!\w+:)(?P<path>[^)#\s]*)(?:#(?P<anchor>[^)\s]*))?\)")
+
+
+def blocks(path: Path, info: str) -> list[str]:
+    """What is in the fenced blocks of a page that begin with this word."""
+    text = path.read_text(encoding="utf-8")
+    return [found["body"] for found in FENCE.finditer(text) if found["info"] == info]
+
+
+def prose(path: Path) -> str:
+    """A page without its fenced blocks."""
+    return FENCE.sub("", path.read_text(encoding="utf-8"))
+
+
+def anchors(path: Path) -> set[str]:
+    """The names of a page's headings, as links use them."""
+    headings = re.findall(r"^#+ (.*)$", prose(path), re.MULTILINE)
+    kept = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in kept}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+each_text = pytest.mark.parametrize("path", TEXTS, ids=name_of)
+
+
+@each_text
+def test_python_in_the_docs_is_run(path: Path) -> None:
+    for block in blocks(path, "python"):
+        assert block.startswith(">>> "), f"this block would not be run:\n{block}"
+        assert block.endswith("\n\n"), f"the fence would be part of the output:\n{block}"
+
+
+def links(path: Path) -> Iterator[tuple[Path, str | None]]:
+    for link in LINK.finditer(prose(path)):
+        target = Path(os.path.normpath(path.parent / link["path"])) if link["path"] else path
+        yield target, link["anchor"]
+
+
+@each_text
+def test_links_lead_somewhere(path: Path) -> None:
+    for target, anchor in links(path):
+        if target.is_relative_to(DOCS) and target.relative_to(DOCS).parts[0] in GENERATED:
+            continue
+        assert target.exists(), f"{name_of(path)} links to {target}"
+        if anchor is not None:
+            assert anchor in anchors(target), f"{name_of(path)} links to #{anchor} of {target}"
+
+
+def test_included_files_exist() -> None:
+    for page in PAGES:
+        for found in re.findall(r"^```\{include\} (\S+)$", page.read_text("utf-8"), re.MULTILINE):
+            assert (page.parent / found).exists(), f"{name_of(page)} includes {found}"
+
+
+def entries(page: Path) -> Iterator[Path]:
+    """The pages in the tables of contents of a page."""
+    for body in blocks(page, "{toctree}"):
+        for line in body.splitlines():
+            if line.strip() and not line.startswith(":"):
+                yield page.parent / f"{line.strip()}.md"
+
+
+def test_tables_of_contents_reach_every_page() -> None:
+    reached, waiting = set(), [DOCS / "index.md"]
+    while waiting:
+        page = waiting.pop()
+        reached.add(page)
+        if page.relative_to(DOCS).parts[0] not in GENERATED:
+            assert page.exists(), f"{name_of(page)} is in a table of contents"
+            waiting.extend(entries(page))
+    assert set(PAGES) <= reached
+
+
+def resolve(dotted: str) -> object:
+    """The module or attribute of that name."""
+    module, *names = dotted.split(".")
+    found: object = importlib.import_module(module)
+    for name in names:
+        module = f"{module}.{name}"
+        if not hasattr(found, name):
+            importlib.import_module(module)
+        found = getattr(found, name)
+    return found
+
+
+@each_text
+def test_names_in_the_docs_exist(path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    text = path.read_text(encoding="utf-8")
+    for dotted in set(re.findall(r"(?<![\w/.])boostmetric(?:\.[A-Za-z_]\w*)+(?![\w/])", text)):
+        resolve(dotted)
+
+
+@pytest.mark.parametrize("module", ["boostmetric", "boostmetric.datasets", "boostmetric.plots"])
+def test_the_reference_has_every_public_name(module: str) -> None:
+    listed = set(re.findall(r"[\w.]+", (DOCS / "api.md").read_text(encoding="utf-8")))
+    known = {name.rpartition(".")[2] for name in listed}
+    assert set(importlib.import_module(module).__all__) - {"__version__"} <= known
+
+
+def test_the_configuration_needs_nothing_but_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    settings = runpy.run_path(str(DOCS / "conf.py"))
+    assert settings["release"] == boostmetric.__version__
+    for extension in ("mathml", "plain_docstrings", "repository_pages"):
+        assert extension in settings["extensions"]
+        assert (DOCS / "_ext" / f"{extension}.py").exists()
+
+
+@pytest.mark.parametrize("extension", ["plain_docstrings", "repository_pages"])
+def test_examples_of_the_extensions(extension: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sphinx")
+    monkeypatch.syspath_prepend(DOCS / "_ext")
+    outcome = doctest.testmod(importlib.import_module(extension))
+    assert outcome.attempted > 0
+    assert outcome.failed == 0
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_formulas_can_be_drawn(path: Path) -> None:
+    latex2mathml = pytest.importorskip("docutils.utils.math.latex2mathml")
+    text = re.sub(r"`[^`\n]*`", "", prose(path))
+    inline = re.findall(r"(?<![\\$])\$([^$\n]+(?:\n[^$\n]+)?)\$(?!\$)", text)
+    displayed = [re.sub(r"^:label:.*\n", "", body) for body in blocks(path, "{math}")]
+    for formula in [*inline, *displayed]:
+        latex2mathml.tex2mathml(formula)

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from conftest import read_only
+from numpy.typing import NDArray
+from sklearn.metrics import average_precision_score
+
+from boostmetric import knn_error
+from boostmetric.retrieval import leave_one_out_error, retrieval_scores
+
+
+def by_loop(
+    X: NDArray, y: NDArray, X_query: NDArray | None, y_query: NDArray | None, k: int
+) -> list[float]:
+    """The five fields of the scores, one query and one rank at a time."""
+    queries = X if X_query is None else X_query
+    labels = y if y_query is None else y_query
+    rows = []
+    for number, (x, label) in enumerate(zip(queries, labels, strict=True)):
+        others = [i for i in range(len(X)) if X_query is not None or i != number]
+        others.sort(key=lambda i: (float(np.sum((X[i] - x) ** 2)), i))
+        relevant = [bool(y[i] == label) for i in others]
+        R = sum(relevant)
+        if R == 0:
+            continue
+        precisions = [sum(relevant[: i + 1]) / (i + 1) for i in range(len(others))]
+        gains = [p for p, r in zip(precisions, relevant, strict=True) if r]
+        at_r = [p for p, r in zip(precisions[:R], relevant[:R], strict=True) if r]
+        found = sum(relevant[:k])
+        rows.append([found / k, found / R, sum(gains) / R, sum(at_r) / R])
+    return [*np.mean(rows, axis=0), len(rows)]
+
+
+@pytest.mark.parametrize("k", [1, 3, 10])
+@pytest.mark.parametrize("n_classes", [2, 7])
+@pytest.mark.parametrize("block", [1, 500, 1 << 22])
+def test_scores_are_the_loop(
+    k: int, n_classes: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boostmetric.retrieval.BLOCK", block)
+    rng = np.random.default_rng([k, n_classes])
+    X, y = rng.standard_normal((50, 3)) + 1000, rng.integers(0, n_classes, 50).astype(str)
+    read_only(X, y)
+    scores = retrieval_scores(X, y, k=k)
+    assert scores == pytest.approx(by_loop(X, y, None, None, k))
+    assert 0 < scores.map_at_r < scores.mean_average_precision < 1
+    given = X[:30], y[:30], X[30:], y[30:]
+    assert retrieval_scores(*given, k=k) == pytest.approx(by_loop(*given, k))
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_queries_are_drawn_where_there_are_too_many(
+    alone: bool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boostmetric.retrieval.BLOCK", 200)
+    X, y = rng.standard_normal((40, 2)), rng.integers(0, 3, 40)
+    Q, z = (None, None) if alone else (rng.standard_normal((50, 2)), rng.integers(0, 3, 50))
+    scores = retrieval_scores(X, y, Q, z, max_queries=12, random_state=5)
+    chosen = np.random.RandomState(5).choice(40 if alone else 50, 12, replace=False)
+    if Q is None or z is None:
+        each = [
+            by_loop(np.delete(X, i, axis=0), np.delete(y, i), X[[i]], y[[i]], 5) for i in chosen
+        ]
+    else:
+        each = [by_loop(X, y, Q[[i]], z[[i]], 5) for i in chosen]
+    assert scores[:4] == pytest.approx(np.mean(each, axis=0)[:4])
+    assert scores.n_queries == 12
+    few = retrieval_scores(X, y, Q, z, max_queries=100)
+    assert few == pytest.approx(by_loop(X, y, Q, z, 5))
+
+
+def test_average_precision_is_scikit_learns(rng: np.random.Generator) -> None:
+    X, y = rng.standard_normal((40, 2)), rng.integers(0, 3, 40)
+    Q, z = rng.standard_normal((9, 2)), rng.integers(0, 3, 9)
+    expected = [
+        average_precision_score(y == label, -np.sum((X - x) ** 2, axis=1))
+        for x, label in zip(Q, z, strict=True)
+    ]
+    found = retrieval_scores(X, y, Q, z)
+    assert found.mean_average_precision == pytest.approx(np.mean(expected))
+
+
+def test_hand_computed() -> None:
+    # From 0 the order is a b a b: precisions 1, ½, ⅔, ½ at the ranks 1 to 4.
+    scores = retrieval_scores([[1], [2], [3], [4]], list("abab"), [[0]], ["a"], k=3)
+    expected = (2 / 3, 1.0, (1 + 2 / 3) / 2, 1 / 2, 1)
+    assert tuple(scores) == pytest.approx(expected)
+
+
+def test_the_same_place_comes_in_the_order_of_rows() -> None:
+    X = [[1.0], [1.0], [1.0]]
+    assert retrieval_scores(X, list("abb"), [[0.0]], ["a"], k=1).precision == 1
+    assert retrieval_scores(X, list("bab"), [[0.0]], ["a"], k=1).precision == 0
+
+
+def test_a_query_that_has_nothing_to_find_does_not_count() -> None:
+    X, y = [[0.0], [1.0], [2.0]], list("aab")
+    assert retrieval_scores(X, y, k=1) == (1, 1, 1, 1, 2)
+    with pytest.raises(ValueError, match="no query has a point of its class to be found: are the"):
+        retrieval_scores(X, y, [[0.0]], ["z"], k=1)
+
+
+@pytest.mark.parametrize("k", [0, 3])
+def test_more_neighbours_than_there_are(k: int) -> None:
+    message = f"k={k} will not do: there are 2 points to be found, so 1 to that."
+    with pytest.raises(ValueError, match=message):
+        retrieval_scores([[0.0], [1.0], [2.0]], list("aab"), k=k)
+
+
+def test_queries_need_labels() -> None:
+    with pytest.raises(ValueError, match="X_query and y_query are needed together"):
+        retrieval_scores([[0.0], [1.0]], list("aa"), [[0.0]], k=1)
+
+
+@pytest.mark.parametrize("k", [1, 3, 4, 100])
+def test_leave_one_out_is_one_query_at_a_time(k: int, rng: np.random.Generator) -> None:
+    X, y = rng.standard_normal((60, 2)), rng.integers(0, 3, 60).astype(str)
+    rest = [np.delete(np.arange(60), i) for i in range(60)]
+    errors = [knn_error(X[r], y[r], X[[i]], y[[i]], k) for i, r in enumerate(rest)]
+    assert leave_one_out_error(X, y, k) == pytest.approx(np.mean(errors))
+    assert leave_one_out_error(X, y, k, n_jobs=2) == pytest.approx(np.mean(errors))
+
+
+def test_leave_one_out_of_duplicates_does_not_see_itself() -> None:
+    X, y = np.zeros((4, 1)), np.array(list("aabb"))
+    assert Counter(y)["a"] == 2
+    assert leave_one_out_error(X, np.array(list("abcd")), 1) == 1
