@@ -168,7 +168,7 @@ def test_the_origin_of_a_learned_metric(blobs: Data, tmp_path: Path) -> None:
     assert origin is not None
     assert set(origin) == {
         *("estimator", "boostmetric", "made", "parameters", "n_samples", "n_comparisons"),
-        *("n_iter", "status", "alpha", "duality_gap", "history"),
+        *("n_iter", "status", "alpha", "duality_gap", "history", "deviations"),
     }
     assert (origin["estimator"], origin["boostmetric"]) == ("BoostMetric", boostmetric.__version__)
     age = datetime.now(UTC) - datetime.fromisoformat(origin["made"])

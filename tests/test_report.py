@@ -448,5 +448,5 @@ def test_without_matplotlib_the_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ReportError, match=r"pip install boostmetric\[demo\]"):
+    with pytest.raises(ReportError, match=r"pip install boostmetric\[plots\]"):
         write_report(tmp_path, tmp_path / "page.html")
