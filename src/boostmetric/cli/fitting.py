@@ -93,7 +93,8 @@ def fit(
     """Learn a metric from labels or comparisons.
 
     Labels are a column of DATA (--label), comparisons a file of their own (--comparisons); both may
-    be given. Ctrl-C ends the fit after the running iteration and saves what has been learned.
+    be given. Ctrl-C ends the fit after the running iteration and saves what has been learned; while
+    settings are tried (--choose) there is nothing to save yet.
     """
     check_output(output, force)
     if label is None and comparisons is None and not may_hold_labels(data):
