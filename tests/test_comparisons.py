@@ -405,9 +405,9 @@ def test_bad_quadruplets(quadruplets: Any, message: str) -> None:
     ("pairs", "y", "thresholds", "message"),
     [
         ([[0, 1, 2]], [1], 1.0, r"pairs must be of shape \(m, 2\); got \(1, 3\)"),
-        ([[0, 1]], [0], 1.0, r"y must hold a label \+1 .* each of the 1 pairs.* values \[0\]"),
-        ([[0, 1]], [1, -1], 1.0, r"y must hold a label .* got shape \(2,\)"),
-        ([[0, 1]], ["same"], 1.0, r"y must hold a label .* values \['same'\]"),
+        ([[0, 1]], [0], 1.0, r"y must hold \+1 .* each of the 1; .* values \[0\]"),
+        ([[0, 1]], [1, -1], 1.0, r"y must hold .* got shape \(2,\)"),
+        ([[0, 1]], ["same"], 1.0, r"y must hold .* values \['same'\]"),
         ([[0, 1]], [1], [1.0, 2.0], r"thresholds must be of shape \(1,\); got \(2,\)"),
         ([[0, 1]], [1], 0.0, "thresholds must be positive; got 0"),
         ([[0, 1]], [1], -1.0, "thresholds must be positive; got -1"),
@@ -468,3 +468,61 @@ def test_a_selection_names_only_its_own_points() -> None:
     chosen = Comparisons.from_triplets([[0, 1, 2], [7, 8, 9]])[:1]
     assert chosen.pairs.tolist() == [[0, 1], [0, 2]]
     chosen.check_points(3)
+
+
+def people_by_loop(pairs: list[list[int]], people: list[str]) -> set[tuple[int, int, int]]:
+    """All triplets (i, j, k) of the images that the pairs name."""
+    named = {row for ends in pairs for row in ends}
+    same = [(i, j) for i, j in pairs if people[i] == people[j]]
+    ordered = {*same, *((j, i) for i, j in same)}
+    return {(i, j, k) for (i, j), k in product(ordered, named) if people[k] != people[i]}
+
+
+PEOPLE = list("abacabbdea")
+PEOPLE_PAIRS = [[0, 2], [2, 0], [4, 2], [1, 5], [5, 6], [0, 1], [3, 7], [9, 3]]
+
+
+def test_from_people_draws_from_all_triplets_of_the_images_in_pairs() -> None:
+    expected = people_by_loop(PEOPLE_PAIRS, PEOPLE)
+    assert not any(8 in triplet for triplet in expected)  # which no pair names
+    every = Comparisons.from_people(PEOPLE_PAIRS, PEOPLE, len(expected), random_state=0)
+    wanted = Counter((pair(i, j), pair(i, k)) for i, j, k in expected)
+    assert ends(every) == wanted
+    assert every.n_points == len(PEOPLE)
+    assert_canonical(every)
+    some = [
+        statements(Comparisons.from_people(PEOPLE_PAIRS, PEOPLE, 9, random_state=seed))
+        for seed in (1, 1, 2)
+    ]
+    assert some[0] == some[1] != some[2]
+    assert len(set(some[0])) == 9
+    assert {(near, far) for near, far, _, _ in some[0]} <= set(wanted)
+
+
+def test_from_people_draws_every_triplet_as_often() -> None:
+    rng = np.random.RandomState(0)
+    drawn: Counter[tuple[Pair, Pair]] = Counter()
+    for _ in range(300):
+        drawn += ends(Comparisons.from_people(PEOPLE_PAIRS, PEOPLE, 10, random_state=rng))
+    total = len(people_by_loop(PEOPLE_PAIRS, PEOPLE))
+    mean = 3000 / total
+    assert len(drawn) == total
+    assert max(abs(count - mean) for count in drawn.values()) < 5 * mean**0.5
+
+
+@pytest.mark.parametrize(
+    ("pairs", "n_triplets", "message"),
+    [
+        ([[0, 2, 4]], 1, r"pairs must be of shape \(m, 2\); got \(1, 3\)"),
+        ([[0, 2], [3, 3]], 1, r"pair 1 is a point with itself, \[3, 3\]"),
+        ([[0, 10]], 1, "a pair names row 10: people has the rows 0 to 9"),
+        ([[0, 1], [3, 7]], 1, "give no triplets: two images of one person and one of another"),
+        ([[0, 2], [2, 4]], 1, "give no triplets: two images of one person and one of another"),
+        (np.empty((0, 2)), 1, "give no triplets: two images of one person and one of another"),
+        ([[0, 2], [2, 1]], 3, "n_triplets=3 will not do: the pairs give 2 triplets, so 1 to that"),
+        ([[0, 2], [2, 1]], 0, "n_triplets=0 will not do: the pairs give 2 triplets, so 1 to that"),
+    ],
+)
+def test_bad_people(pairs: Any, n_triplets: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Comparisons.from_people(pairs, PEOPLE, n_triplets)

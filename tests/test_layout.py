@@ -14,6 +14,7 @@ ENGINE = [
     "kernels",
     "points",
     "labels",
+    "pairs",
     "mining",
     "neighbors",
     "blockwise",

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import math
+import tracemalloc
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import read_only
 from numpy.typing import NDArray
-from sklearn.metrics import average_precision_score
+from sklearn.metrics import average_precision_score, ndcg_score
+from sklearn.metrics.pairwise import euclidean_distances
 
 from boostmetric import knn_error
 from boostmetric.retrieval import leave_one_out_error, retrieval_scores
@@ -15,7 +19,7 @@ from boostmetric.retrieval import leave_one_out_error, retrieval_scores
 def by_loop(
     X: NDArray, y: NDArray, X_query: NDArray | None, y_query: NDArray | None, k: int
 ) -> list[float]:
-    """The five fields of the scores, one query and one rank at a time."""
+    """The fields of the scores, one query and one rank at a time."""
     queries = X if X_query is None else X_query
     labels = y if y_query is None else y_query
     rows = []
@@ -30,7 +34,9 @@ def by_loop(
         gains = [p for p, r in zip(precisions, relevant, strict=True) if r]
         at_r = [p for p, r in zip(precisions[:R], relevant[:R], strict=True) if r]
         found = sum(relevant[:k])
-        rows.append([found / k, found / R, sum(gains) / R, sum(at_r) / R])
+        gain = sum(1 / math.log2(i + 2) for i, r in enumerate(relevant) if r)
+        ideal = sum(1 / math.log2(i + 2) for i in range(R))
+        rows.append([found / k, found / R, sum(gains) / R, sum(at_r) / R, gain / ideal])
     return [*np.mean(rows, axis=0), len(rows)]
 
 
@@ -46,7 +52,7 @@ def test_scores_are_the_loop(
     read_only(X, y)
     scores = retrieval_scores(X, y, k=k)
     assert scores == pytest.approx(by_loop(X, y, None, None, k))
-    assert 0 < scores.map_at_r < scores.mean_average_precision < 1
+    assert 0 < scores.map_at_r < scores.mean_average_precision < scores.ndcg < 1
     given = X[:30], y[:30], X[30:], y[30:]
     assert retrieval_scores(*given, k=k) == pytest.approx(by_loop(*given, k))
 
@@ -66,27 +72,27 @@ def test_queries_are_drawn_where_there_are_too_many(
         ]
     else:
         each = [by_loop(X, y, Q[[i]], z[[i]], 5) for i in chosen]
-    assert scores[:4] == pytest.approx(np.mean(each, axis=0)[:4])
+    assert scores[:5] == pytest.approx(np.mean(each, axis=0)[:5])
     assert scores.n_queries == 12
     few = retrieval_scores(X, y, Q, z, max_queries=100)
     assert few == pytest.approx(by_loop(X, y, Q, z, 5))
 
 
-def test_average_precision_is_scikit_learns(rng: np.random.Generator) -> None:
+def test_average_precision_and_ndcg_are_scikit_learns(rng: np.random.Generator) -> None:
     X, y = rng.standard_normal((40, 2)), rng.integers(0, 3, 40)
     Q, z = rng.standard_normal((9, 2)), rng.integers(0, 3, 9)
-    expected = [
-        average_precision_score(y == label, -np.sum((X - x) ** 2, axis=1))
-        for x, label in zip(Q, z, strict=True)
-    ]
+    relevant, scores = y == z[:, None], -np.sum((X - Q[:, None]) ** 2, axis=2)
+    averages = [average_precision_score(*each) for each in zip(relevant, scores, strict=True)]
     found = retrieval_scores(X, y, Q, z)
-    assert found.mean_average_precision == pytest.approx(np.mean(expected))
+    assert found.mean_average_precision == pytest.approx(np.mean(averages))
+    assert found.ndcg == pytest.approx(ndcg_score(relevant, scores))
 
 
 def test_hand_computed() -> None:
     # From 0 the order is a b a b: precisions 1, ½, ⅔, ½ at the ranks 1 to 4.
     scores = retrieval_scores([[1], [2], [3], [4]], list("abab"), [[0]], ["a"], k=3)
-    expected = (2 / 3, 1.0, (1 + 2 / 3) / 2, 1 / 2, 1)
+    gain, ideal = 1 + 1 / 2, 1 + 1 / math.log2(3)
+    expected = (2 / 3, 1.0, (1 + 2 / 3) / 2, 1 / 2, gain / ideal, 1)
     assert tuple(scores) == pytest.approx(expected)
 
 
@@ -98,7 +104,7 @@ def test_the_same_place_comes_in_the_order_of_rows() -> None:
 
 def test_a_query_that_has_nothing_to_find_does_not_count() -> None:
     X, y = [[0.0], [1.0], [2.0]], list("aab")
-    assert retrieval_scores(X, y, k=1) == (1, 1, 1, 1, 2)
+    assert tuple(retrieval_scores(X, y, k=1)) == (1, 1, 1, 1, 1, 2)
     with pytest.raises(ValueError, match="no query has a point of its class to be found: are the"):
         retrieval_scores(X, y, [[0.0]], ["z"], k=1)
 
@@ -108,6 +114,47 @@ def test_more_neighbours_than_there_are(k: int) -> None:
     message = f"k={k} will not do: there are 2 points to be found, so 1 to that."
     with pytest.raises(ValueError, match=message):
         retrieval_scores([[0.0], [1.0], [2.0]], list("aab"), k=k)
+
+
+@pytest.mark.parametrize("block", [1, 700, 5000])
+def test_no_more_than_a_block_of_distances_is_held(
+    block: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+
+    def noted(one: NDArray, two: NDArray, **options: Any) -> NDArray:
+        sizes.append(len(one) * len(two))
+        squares: NDArray = euclidean_distances(one, two, **options)
+        return squares
+
+    monkeypatch.setattr("boostmetric.retrieval.BLOCK", block)
+    monkeypatch.setattr("boostmetric.retrieval.euclidean_distances", noted)
+    retrieval_scores(rng.standard_normal((300, 2)), rng.integers(0, 3, 300))
+    assert sum(sizes) == 300 * 300
+    assert max(sizes) <= max(block, 300)
+
+
+def test_memory_is_that_of_a_block(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boostmetric.retrieval.BLOCK", 100_000)
+    X, labels = rng.standard_normal((2000, 2)), rng.choice(["a" * 50, "b"], 2000)  # long names
+    retrieval_scores(X, labels, max_queries=1)  # what is imported or made once
+    tracemalloc.start()
+    retrieval_scores(X, labels)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # Half of the distances that there are; names for a block would take 20 MB.
+    assert peak < 2000 * 2000 * 8 / 2
+
+
+@pytest.mark.parametrize("given", [(3, 2, None, None), (3, 2, 2, 2), (3, 3, 2, 3)])
+def test_as_many_labels_as_points(given: tuple[int, int, int | None, int | None]) -> None:
+    n, n_labels, q, q_labels = given
+    queries = None if q is None else np.zeros((q, 1))
+    labels = None if q_labels is None else np.zeros(q_labels)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        retrieval_scores(np.zeros((n, 1)), np.zeros(n_labels), queries, labels, k=1)
 
 
 def test_queries_need_labels() -> None:

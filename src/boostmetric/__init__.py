@@ -20,10 +20,12 @@ from boostmetric.losses import (
     SquaredHinge,
 )
 from boostmetric.metric import Metric
+from boostmetric.mknn import MkNN
 from boostmetric.operators import LowRankOperator, Operator, StackOperator
 from boostmetric.regularizers import REGULARIZERS, Frobenius, Trace
 from boostmetric.selection import BoostMetricCV
 from boostmetric.state import Boosting, Iteration, Status
+from boostmetric.verification import PairVerifier, RocCurve
 
 __all__ = [
     "LOSSES",
@@ -43,8 +45,11 @@ __all__ = [
     "Loss",
     "LowRankOperator",
     "Metric",
+    "MkNN",
     "NotANumberError",
     "Operator",
+    "PairVerifier",
+    "RocCurve",
     "SmoothedHinge",
     "SquaredHinge",
     "StackOperator",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
+from sklearn.utils import check_random_state
 
 from boostmetric._numbers import finite, non_negative
 from boostmetric._warn import warn
@@ -14,6 +15,7 @@ from boostmetric.blockwise import blockwise_targets_and_impostors
 from boostmetric.labels import Labels, check_labels, label_array
 from boostmetric.mining import NONE, nearest_targets_and_impostors
 from boostmetric.neighbors import Index, indexed_targets_and_impostors
+from boostmetric.pairs import are_same, drawn_triplets
 from boostmetric.points import Points, as_floats
 
 
@@ -21,9 +23,9 @@ from boostmetric.points import Points, as_floats
 class Comparisons:
     """m statements "d²(far_r) − d²(near_r) > gap_r" about pairs of rows of a matrix X.
 
-    Made by `from_labels`, `from_triplets`, `from_quadruplets` or `from_pairs`; sets are joined by
-    `+` and chosen from by `comparisons[rows]`. Points are named by their row number, never copied:
-    memory is O(m).
+    Made by `from_labels`, `from_triplets`, `from_quadruplets`, `from_pairs` or `from_people`; sets
+    are joined by `+` and chosen from by `comparisons[rows]`. Points are named by their row number,
+    never copied: memory is O(m).
 
     Attributes
     ----------
@@ -205,21 +207,12 @@ class Comparisons:
         array([-4.,  4.])
         """
         rows = _indices("pairs", pairs, 2)
-        similar = np.asarray(y)
-        if similar.shape != rows.shape[:1] or not np.isin(similar, (-1, 1)).all():
-            raise ValueError(
-                f"y must hold a label +1 (similar) or -1 (dissimilar) for each of the {len(rows)} "
-                f"pairs; got shape {similar.shape} with the values {np.unique(similar)[:5]}."
-            )
+        similar = are_same(y, len(rows))
         squares = finite("thresholds", thresholds, len(rows))
         assert squares is not None
         if (squares <= 0).any():
             raise ValueError(f"thresholds must be positive; got {squares.min():g}.")
-        if len(itself := np.flatnonzero(rows[:, 0] == rows[:, 1])):
-            raise ValueError(
-                f"pair {itself[0]} is a point with itself, {rows[itself[0]].tolist()}."
-            )
-        similar = similar == 1
+        _check_ends(rows)
         null = np.zeros_like(rows)
         return cls._from_ends(
             np.where(similar[:, None], rows, null),
@@ -228,6 +221,39 @@ class Comparisons:
             weights,
             n_points,
         )
+
+    @classmethod
+    def from_people(
+        cls,
+        pairs: ArrayLike,
+        people: ArrayLike,
+        n_triplets: int,
+        *,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> Comparisons:
+        """Two images of a person are nearer than an image of another: triplets for verification.
+
+        As the paper's on faces: (i, j) is a pair of one person, in either order, and k an image of
+        another. Of all such (i, j, k) so many are drawn, none twice. Images that no pair names take
+        no part, so the pairs of some folds say nothing of the others.
+
+        Parameters
+        ----------
+        pairs : array of shape (m, 2) of row numbers, of the same person or of two
+        people : array of shape (n,), who is on each row of X, of any type that can be sorted
+        n_triplets : how many to draw
+        random_state : chooses them
+
+        Examples
+        --------
+        >>> c = Comparisons.from_people([[0, 1], [1, 2]], ["ann", "ann", "bob", "eve"], 2)
+        >>> c.pairs[c.near].tolist(), sorted(c.pairs[c.far].tolist())
+        ([[0, 1], [0, 1]], [[0, 2], [1, 2]])
+        """
+        rows, who = _indices("pairs", pairs, 2), Labels.of(people).codes
+        _check_ends(rows)
+        triplets = drawn_triplets(rows, who, n_triplets, check_random_state(random_state))
+        return cls.from_triplets(triplets, n_points=len(who))
 
     @classmethod
     def _from_ends(
@@ -368,6 +394,12 @@ def _keys(ends: NDArray, base: int) -> NDArray:
     low, high = np.minimum(ends[:, 0], ends[:, 1]), np.maximum(ends[:, 0], ends[:, 1])
     keys: NDArray = np.where(low == high, 0, low * base + high)
     return keys
+
+
+def _check_ends(rows: NDArray) -> None:
+    """Refuse a pair that is a point with itself."""
+    if len(itself := np.flatnonzero(rows[:, 0] == rows[:, 1])):
+        raise ValueError(f"pair {itself[0]} is a point with itself, {rows[itself[0]].tolist()}.")
 
 
 def _check_far(rows: NDArray, far: NDArray) -> None:

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import Tags, check_array, column_or_1d
+from sklearn.utils import Tags, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from boostmetric.labels import check_complete
 from boostmetric.metric import Metric
+from boostmetric.pairs import split_pairs
 from boostmetric.plain import from_plain, to_plain
 from boostmetric.points import Points, as_points
 from boostmetric.state import Status
@@ -89,27 +90,8 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         X : array of shape (n, D); only with row numbers
         """
         check_is_fitted(self, "components_")
-        if X is None:
-            ends = check_array(pairs, allow_nd=True, dtype=[np.float64, np.float32])
-            if ends.ndim != 3 or ends.shape[1] != 2:
-                raise ValueError(
-                    f"pairs of shape {ends.shape} came without X. Give an array (m, 2, "
-                    f"{self.n_features_in_}) of points, or row numbers (m, 2) together with X."
-                )
-            rows = np.arange(2 * len(ends)).reshape(-1, 2)
-            X = ends.reshape(-1, ends.shape[2])
-        else:
-            rows = np.asarray(pairs)
-            if rows.ndim != 2 or rows.shape[1] != 2 or not np.issubdtype(rows.dtype, np.integer):
-                raise ValueError(
-                    "with X, pairs must be row numbers, integers of shape (m, 2); got "
-                    f"{rows.dtype} of shape {rows.shape}."
-                )
+        rows, X = split_pairs(pairs, X)
         points = self._validate_points(X, reset=False)
-        n = points.shape[0]
-        for row in (rows.min(), rows.max()):
-            if not 0 <= row < n:
-                raise ValueError(f"a pair names row {row}: X has the rows 0 to {n - 1}.")
         return self.metric_.pair_distances(points, rows)
 
     def pair_score(self, pairs: ArrayLike, X: ArrayLike | Points | None = None) -> NDArray:

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.neighbors import NearestNeighbors
-from sklearn.utils import check_random_state
+from sklearn.utils import check_consistent_length, check_random_state
 
 from boostmetric.evaluation import majority
+from boostmetric.labels import Labels
 
 BLOCK = 1 << 22
 """Distances held at once."""
@@ -29,6 +30,7 @@ class Retrieval(NamedTuple):
     recall : k·P(k)/R
     mean_average_precision : Σ_i P(i)·r(i)/R over all i (MAP)
     map_at_r : Σ_i P(i)·r(i)/R over i ≤ R (MAP@R), which lower ranks do not flatter
+    ndcg : Σ_i r(i)/log₂(i + 1) over all i, as a share of what it is where the first R are found
     n_queries : the number of these queries
     """
 
@@ -36,6 +38,7 @@ class Retrieval(NamedTuple):
     recall: float
     mean_average_precision: float
     map_at_r: float
+    ndcg: float
     n_queries: int
 
 
@@ -49,10 +52,11 @@ def retrieval_scores(
     max_queries: int | None = None,
     random_state: int | np.random.RandomState | None = None,
 ) -> Retrieval:
-    """Precision, recall and mean average precision of nearest neighbours, by Euclidean distance.
+    """Precision, recall, average precision and nDCG of nearest neighbours, by Euclidean distance.
 
     For a learned metric, transform the points first. Points at the same distance come in the order
-    of their rows. O(n·q·log n) time for q queries, in blocks of bounded memory.
+    of their rows. O(n·q·log n) time for q queries; no more than `BLOCK` distances, or those of one
+    query, are held at once.
 
     Parameters
     ----------
@@ -64,8 +68,8 @@ def retrieval_scores(
     Examples
     --------
     >>> scores = retrieval_scores([[0.0], [1.0], [5.0], [7.0]], list("aabb"), k=2)
-    >>> scores.precision, scores.recall, round(scores.mean_average_precision, 3), scores.map_at_r
-    (0.5, 1.0, 1.0, 1.0)
+    >>> scores.precision, scores.recall, scores.mean_average_precision, scores.map_at_r, scores.ndcg
+    (0.5, 1.0, 1.0, 1.0, 1.0)
     """
     X, y = np.asarray(X, dtype=float), np.asarray(y)
     if (X_query is None) != (y_query is None):
@@ -77,11 +81,14 @@ def retrieval_scores(
         )
     queries = X if X_query is None else np.asarray(X_query, dtype=float)
     labels = y if y_query is None else np.asarray(y_query)
+    check_consistent_length(X, y)
+    check_consistent_length(queries, labels)
     chosen = np.arange(len(queries))
     if max_queries is not None and len(queries) > max_queries:
         rng = check_random_state(random_state)
         chosen = np.sort(rng.choice(len(queries), max_queries, replace=False))
-    sums, n_queries = np.zeros(4), 0
+    y, labels = _codes(y, labels)
+    sums, n_queries = np.zeros(5), 0
     for rows, order in _rankings(X, queries, chosen, leave_out_self=X_query is None):
         hits = y[order] == labels[rows, None]
         hits = hits[hits.any(axis=1)]
@@ -89,8 +96,8 @@ def retrieval_scores(
         n_queries += len(hits)
     if n_queries == 0:
         raise ValueError("no query has a point of its class to be found: are the labels the same?")
-    precision, recall, average, at_r = (sums / n_queries).tolist()
-    return Retrieval(precision, recall, average, at_r, n_queries)
+    precision, recall, average, at_r, ndcg = (sums / n_queries).tolist()
+    return Retrieval(precision, recall, average, at_r, ndcg, n_queries)
 
 
 def leave_one_out_error(
@@ -111,6 +118,12 @@ def leave_one_out_error(
     return float(np.mean(majority(y[neighbors]) != y))
 
 
+def _codes(y: NDArray, labels: NDArray) -> tuple[NDArray, NDArray]:
+    """Numbers for labels, which a block can hold whatever the labels are."""
+    codes = Labels.of(np.concatenate([y, labels])).codes
+    return codes[: len(y)], codes[len(y) :]
+
+
 def _rankings(
     X: NDArray, queries: NDArray, chosen: NDArray, leave_out_self: bool
 ) -> Iterator[tuple[NDArray, NDArray]]:
@@ -128,17 +141,19 @@ def _rankings(
 
 
 def _sums(hits: NDArray, k: int) -> NDArray:
-    """The four measures, summed over the queries that are the rows of `hits`."""
+    """The five measures, summed over the queries that are the rows of `hits`."""
     n_relevant = hits.sum(axis=1)
     found = np.cumsum(hits, axis=1)
     ranks = np.arange(1, hits.shape[1] + 1)
     precisions = np.where(hits, found / ranks, 0)
     within = np.where(ranks <= n_relevant[:, None], precisions, 0)
+    discounts = 1 / np.log2(ranks + 1)
     return np.array(
         [
             np.sum(found[:, k - 1] / k),
             np.sum(found[:, k - 1] / n_relevant),
             np.sum(precisions.sum(axis=1) / n_relevant),
             np.sum(within.sum(axis=1) / n_relevant),
+            np.sum(hits @ discounts / np.cumsum(discounts)[n_relevant - 1]),
         ]
     )

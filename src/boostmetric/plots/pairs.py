@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import roc_auc_score, roc_curve
-from sklearn.metrics.pairwise import paired_euclidean_distances
-from sklearn.utils import check_array, check_random_state, gen_batches
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from boostmetric.labels import Labels
 from boostmetric.metric import Metric
+from boostmetric.pairs import are_same, check_both_kinds, pair_distances, split_pairs
 from boostmetric.plots.drawing import (
     AFTER,
     BEFORE,
@@ -27,6 +27,7 @@ from boostmetric.plots.drawing import (
     write,
 )
 from boostmetric.plots.projection import Transformer
+from boostmetric.verification import equal_error as equal_error
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
 
 N_PAIRS = 20_000
 """Pairs that are looked at, unless told otherwise."""
-
-BLOCK = 1000
-"""Pairs whose points are held at once."""
 
 N_BINS = 40
 """Of a histogram."""
@@ -172,12 +170,11 @@ class PairDisplay(ABC):
             check_consistent_length(points, y)
             rows, same = labelled_pairs(y, n_pairs, random_state)
         else:
-            rows, same = _checked_pairs(pairs, y, points.shape[0])
-        if same.all() or not same.any():
-            kind = "the same kind" if same.all() else "different kinds"
-            raise ValueError(f"all {len(same)} pairs are of {kind}: some of either are needed.")
+            rows, _ = split_pairs(pairs, points)
+            same = are_same(y, len(rows))
+        check_both_kinds(same)
         transformed = check_array(transformer.transform(X), accept_sparse="csr")
-        return cls(_distances(points, rows), _distances(transformed, rows), same)
+        return cls(pair_distances(points, rows), pair_distances(transformed, rows), same)
 
     @abstractmethod
     def plot(self, ax: Any = None) -> Self:
@@ -196,31 +193,6 @@ class PairDisplay(ABC):
     @property
     def _both(self) -> tuple[NDArray, NDArray]:
         return self.before, self.after
-
-
-def _checked_pairs(pairs: ArrayLike, y: ArrayLike, n: int) -> tuple[NDArray, NDArray]:
-    """Row numbers and kinds of pairs that were given."""
-    rows, kinds = np.asarray(pairs), np.asarray(y)
-    if rows.ndim != 2 or rows.shape[1] != 2 or not np.issubdtype(rows.dtype, np.integer):
-        raise ValueError(
-            f"pairs must be row numbers of X, integers of shape (m, 2); got {rows.dtype} of shape "
-            f"{rows.shape}."
-        )
-    if rows.size and not 0 <= rows.min() <= rows.max() < n:
-        wrong = rows.min() if rows.min() < 0 else rows.max()
-        raise ValueError(f"a pair names row {wrong}: X has the rows 0 to {n - 1}.")
-    if kinds.shape != rows.shape[:1] or not np.isin(kinds, (-1, 1)).all():
-        raise ValueError(
-            f"with pairs, y must hold +1 (same) or -1 (different) for each of the {len(rows)}; got "
-            f"shape {kinds.shape} with the values {np.unique(kinds)[:5]}."
-        )
-    return rows, kinds == 1
-
-
-def _distances(points: Any, rows: NDArray) -> NDArray:
-    """Euclidean distances of pairs of points, dense or sparse, in blocks of bounded memory."""
-    blocks = [rows[part].T for part in gen_batches(len(rows), BLOCK)]
-    return np.concatenate([paired_euclidean_distances(points[i], points[j]) for i, j in blocks])
 
 
 @dataclass(eq=False, repr=False)
@@ -380,12 +352,3 @@ class PairRocDisplay(PairDisplay):
         axes.set_ylabel("same pairs found")
         plain(axes)
         return self
-
-
-def equal_error(accepted: NDArray, found: NDArray) -> float:
-    """The share a of different pairs accepted where it is that of same pairs refused, 1 − f.
-
-    >>> equal_error(np.array([0.0, 0.0, 1.0]), np.array([0.0, 0.5, 1.0])).__round__(3)
-    0.333
-    """
-    return float(np.interp(0.0, accepted + found - 1, accepted))

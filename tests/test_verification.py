@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import read_only
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.metrics import accuracy_score, auc, fbeta_score, recall_score, roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from boostmetric import BoostMetric, Metric
+from boostmetric.pairs import split_pairs
+from boostmetric.verification import STRATEGIES, PairVerifier, best_cut, equal_error
+
+
+def on_a_line(distances: NDArray) -> NDArray:
+    """Pairs of points of shape (m, 2, 1) at these distances."""
+    return np.stack([np.zeros(len(distances)), distances], axis=1)[:, :, None]
+
+
+def told(distances: NDArray, threshold: float) -> NDArray:
+    return np.array([1 if d <= threshold else -1 for d in distances])
+
+
+def values_by_scikit_learn(
+    y: NDArray, predicted: NDArray, strategy: str, min_rate: float | None, beta: float
+) -> float:
+    """What a strategy wants to be highest, and −1 where the other rate is too low."""
+    found = recall_score(y, predicted)
+    refused = recall_score(y, predicted, pos_label=-1)
+    if strategy == "accuracy":
+        return float(accuracy_score(y, predicted))
+    if strategy == "f_beta":
+        return float(fbeta_score(y, predicted, beta=beta, zero_division=0))
+    wanted, other = (found, refused) if strategy == "max_tpr" else (refused, found)
+    return float(wanted) if min_rate is not None and other >= min_rate else -1.0
+
+
+CASES = [
+    ("accuracy", None, 1.0),
+    ("f_beta", None, 1.0),
+    ("f_beta", None, 0.25),
+    ("f_beta", None, 3.0),
+    *((strategy, rate, 1.0) for strategy in ("max_tpr", "max_tnr") for rate in (0, 0.5, 0.9, 1)),
+]
+
+
+@pytest.mark.parametrize(("strategy", "min_rate", "beta"), CASES)
+@pytest.mark.parametrize("n_values", [3, 12, None])
+def test_every_strategy_is_the_best_of_all_thresholds(
+    strategy: str, min_rate: float | None, beta: float, n_values: int | None
+) -> None:
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        y = np.where(rng.permutation(25) < 10, 1, -1)
+        distances = np.abs(rng.normal(size=25)) + 0.5 * (y < 0)
+        if n_values is not None:  # many at the same distance
+            distances = np.ceil(distances * n_values / distances.max())
+        pairs = on_a_line(distances)
+        verifier = PairVerifier().calibrate_threshold(
+            pairs, y, strategy=strategy, min_rate=min_rate, beta=beta
+        )
+        options = [told(distances, at) for at in (-1.0, *sorted(set(distances)))]
+        values = [values_by_scikit_learn(y, each, strategy, min_rate, beta) for each in options]
+        best = [each for each, v in zip(options, values, strict=True) if np.isclose(v, max(values))]
+        # From that which accepts the fewest to that which accepts the most.
+        expected = best[-1 if strategy == "max_tnr" else 0]
+        assert verifier.predict(pairs).tolist() == expected.tolist()
+
+
+def test_a_threshold_is_half_way_between_two_distances() -> None:
+    pairs = on_a_line(np.array([1.0, 2.0, 4.0, 7.0]))
+
+    def threshold(y: list[int], **options: Any) -> float:
+        return PairVerifier().calibrate_threshold(pairs, y, **options).threshold_
+
+    assert threshold([1, 1, -1, -1]) == 3
+    assert threshold([1, 1, 1, -1]) == 5.5
+    # Accepting one or three is as good: two are right wherever it is, and the fewest win.
+    assert threshold([1, -1, 1, -1]) == 1.5
+    assert threshold([-1, 1, -1, -1]) == np.nextafter(1, 0)  # none
+    assert threshold([-1, 1, 1, 1]) == 7  # all
+    assert threshold([1, 1, -1, -1], strategy="max_tpr", min_rate=0.5) == 3
+    assert threshold([1, 1, -1, -1], strategy="max_tnr", min_rate=0.5) == 3
+
+
+@pytest.mark.parametrize("low", [0.0, 1.0, 1e-300, 5e-324, 1e300])
+def test_of_neighbouring_numbers_too(low: float) -> None:
+    scores = np.array([np.nextafter(low, np.inf), low])
+    cut = best_cut(scores, np.array([True, False]))
+    assert scores[0] >= cut > scores[1]
+    none = best_cut(scores, np.array([False, True]))
+    assert none > scores.max()
+
+
+def test_points_of_the_same_place() -> None:
+    pairs = on_a_line(np.zeros(4))
+    verifier = PairVerifier().calibrate_threshold(pairs, [1, -1, -1, -1])
+    assert verifier.predict(pairs).tolist() == [-1, -1, -1, -1]
+    verifier.calibrate_threshold(pairs, [1, 1, 1, -1])
+    assert verifier.threshold_ == 0
+    assert verifier.predict(pairs).tolist() == [1, 1, 1, 1]
+
+
+def test_single_precision_is_compared_exactly(rng: np.random.Generator) -> None:
+    X = rng.random((40, 3), dtype=np.float32)
+    pairs = np.arange(40).reshape(20, 2)
+    distances = PairVerifier().pair_distance(pairs, X)
+    for distance in distances:
+        verifier = PairVerifier().set_threshold(np.nextafter(float(distance), 0))
+        assert verifier.predict(pairs, X).tolist() == told(distances, verifier.threshold_).tolist()
+        assert (verifier.predict(pairs, X) == 1).sum() == (distances < distance).sum()
+
+
+METRICS: dict[str, Callable[[NDArray, NDArray], Any]] = {
+    "None": lambda X, y: None,
+    "Metric": lambda X, y: Metric(np.eye(5), np.arange(5.0)),
+    "BoostMetric": lambda X, y: BoostMetric(max_iter=5).fit(X, y),
+    "PCA": lambda X, y: PCA(2).fit(X),
+    "pipeline": lambda X, y: make_pipeline(StandardScaler(), BoostMetric(max_iter=5)).fit(X, y),
+}
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_any_metric_by_loop(
+    name: str, blobs: tuple[NDArray, NDArray], rng: np.random.Generator
+) -> None:
+    X, y = blobs
+    metric = METRICS[name](X, y)
+    pairs = rng.integers(0, 120, (2500, 2))
+    read_only(pairs)
+    Z = X if metric is None else metric.transform(X)
+    distances = np.array([np.sqrt(np.sum((Z[i] - Z[j]) ** 2)) for i, j in pairs])
+    verifier = PairVerifier(metric).set_threshold(2)
+    assert verifier.pair_distance(pairs, X) == pytest.approx(distances)
+    assert verifier.pair_score(pairs, X) == pytest.approx(-distances)
+    assert verifier.decision_function(pairs, X) == pytest.approx(2 - distances)
+    assert verifier.predict(X[pairs]).tolist() == told(distances, 2).tolist()
+    if name == "BoostMetric":
+        assert metric.pair_distance(pairs, X) == pytest.approx(distances)
+
+
+def test_sparse_points_and_texts() -> None:
+    texts = ["red apple", "red apple pie", "blue sky", "blue sea"]
+    pairs = [[0, 1], [2, 3], [0, 2], [1, 3]]
+    words = TfidfVectorizer().fit(texts)
+    verifier = PairVerifier(words).calibrate_threshold(pairs, [1, 1, -1, -1], texts)
+    assert verifier.predict(pairs, texts).tolist() == [1, 1, -1, -1]
+    sparse, dense = csr_array(words.transform(texts)), words.transform(texts).toarray()
+    plain = PairVerifier()
+    assert plain.pair_distance(pairs, sparse) == pytest.approx(plain.pair_distance(pairs, dense))
+    assert verifier.pair_distance(pairs, texts) == pytest.approx(plain.pair_distance(pairs, dense))
+
+
+def test_roc_and_equal_errors(rng: np.random.Generator) -> None:
+    y = np.where(rng.random(300) < 0.4, 1, -1)
+    distances = np.round(np.abs(rng.normal(size=300)) + 0.8 * (y < 0), 1)
+    pairs = on_a_line(distances)
+    curve = PairVerifier().roc(pairs, y)
+    for accepted, found, threshold in zip(*curve, strict=True):
+        same = told(pairs[:, 1, 0], threshold) == 1
+        assert accepted == pytest.approx(same[y == -1].mean())
+        assert found == pytest.approx(same[y == 1].mean())
+    assert auc(curve.accepted, curve.found) == pytest.approx(roc_auc_score(y, -distances))
+    error = PairVerifier().equal_error_rate(pairs, y)
+    assert error == equal_error(curve.accepted, curve.found)
+    # On the curve between two thresholds, where the two errors are the same.
+    assert np.interp(error, curve.accepted, curve.found) == pytest.approx(1 - error)
+
+
+@pytest.mark.parametrize(
+    ("y", "expected"), [([1, 1, -1, -1], 0.0), ([-1, -1, 1, 1], 1.0), ([1, -1, 1, -1], 0.5)]
+)
+def test_equal_errors_by_hand(y: list[int], expected: float) -> None:
+    pairs = on_a_line(np.array([1.0, 2.0, 3.0, 4.0]))
+    assert PairVerifier().equal_error_rate(pairs, y) == pytest.approx(expected)
+
+
+def test_it_is_an_estimator(blobs: tuple[NDArray, NDArray]) -> None:
+    metric = Metric(np.eye(5), np.arange(5.0))
+    verifier = PairVerifier(metric).set_threshold(2)
+    copy = pickle.loads(pickle.dumps(verifier))
+    pairs = blobs[0].reshape(60, 2, 5)
+    assert copy.predict(pairs).tolist() == verifier.predict(pairs).tolist()
+    assert repr(PairVerifier()) == "PairVerifier()"
+    assert not hasattr(clone(verifier), "threshold_")
+
+
+PAIRS = on_a_line(np.array([1.0, 2.0, 3.0]))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"strategy": "best"},
+            f"strategy='best' will not do: one of {STRATEGIES} is needed.",
+        ),
+        (
+            {"strategy": "max_tpr"},
+            "min_rate=None will not do: strategy='max_tpr' needs a share, 0 to 1.",
+        ),
+        (
+            {"strategy": "max_tnr", "min_rate": 1.1},
+            "min_rate=1.1 will not do: strategy='max_tnr' needs a share, 0 to 1.",
+        ),
+        (
+            {"strategy": "max_tnr", "min_rate": np.nan},
+            "min_rate=nan will not do: strategy='max_tnr' needs a share, 0 to 1.",
+        ),
+        (
+            {"min_rate": 0.5},
+            "min_rate=0.5 came with strategy='accuracy', which has no use for it: leave it out, or "
+            "choose 'max_tpr' or 'max_tnr'.",
+        ),
+        (
+            {"strategy": "f_beta", "beta": 0.0},
+            "beta=0.0 will not do: a positive number is needed.",
+        ),
+        (
+            {"y": [1, 0, 1]},
+            "with pairs, y must hold +1 (same) or -1 (different) for each of the 3; got shape (3,) "
+            "with the values [0 1].",
+        ),
+        (
+            {"y": [1, -1]},
+            "with pairs, y must hold +1 (same) or -1 (different) for each of the 3; got shape (2,) "
+            "with the values [-1  1].",
+        ),
+        ({"y": [1, 1, 1]}, "all 3 pairs are of the same kind: some of either are needed."),
+        ({"y": [-1, -1, -1]}, "all 3 pairs are of different kinds: some of either are needed."),
+        (
+            {"pairs": PAIRS * 1e200},
+            "the distances of some pairs are beyond all numbers: scale X.",
+        ),
+    ],
+)
+def test_bad_calibrations(options: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"pairs": PAIRS, "y": [1, 1, -1], **options}
+    with pytest.raises(ValueError) as error:
+        PairVerifier().calibrate_threshold(**given)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("pairs", "X", "message"),
+    [
+        (
+            [[0, 1]],
+            None,
+            "pairs of shape (1, 2) came without X. Give an array (m, 2, D) of points, or row "
+            "numbers (m, 2) together with X.",
+        ),
+        (
+            np.zeros((2, 3, 1)),
+            None,
+            "pairs of shape (2, 3, 1) came without X. Give an array (m, 2, D) of points, or row "
+            "numbers (m, 2) together with X.",
+        ),
+        (
+            [[0.0, 1.0]],
+            [[0.0], [1.0]],
+            "pairs must be row numbers of X, integers of shape (m, 2); got float64 of shape "
+            "(1, 2).",
+        ),
+        (np.empty((0, 2), dtype=int), [[0.0]], "there are no pairs: at least one is needed."),
+        ([[0, 1]], [[0.0]], "a pair names row 1: X has the rows 0 to 0."),
+        ([[0, -1]], [[0.0]], "a pair names row -1: X has the rows 0 to 0."),
+    ],
+)
+def test_bad_pairs(pairs: Any, X: Any, message: str) -> None:
+    with pytest.raises(ValueError) as error:
+        split_pairs(pairs, X)
+    assert str(error.value) == message
+
+
+def test_other_errors() -> None:
+    message = "this PairVerifier has no threshold yet: call calibrate_threshold with pairs whose"
+    for method in (PairVerifier().predict, PairVerifier().decision_function):
+        with pytest.raises(NotFittedError, match=message):
+            method(PAIRS)
+    for threshold in (np.nan, np.inf):
+        with pytest.raises(ValueError, match=f"threshold={threshold} will not do: a finite number"):
+            PairVerifier().set_threshold(threshold)
+    with pytest.raises(TypeError, match=r"metric='euclidean' has no transform. Give a Metric, a"):
+        PairVerifier("euclidean").pair_distance(PAIRS)  # type: ignore[arg-type]
+    with pytest.raises(NotFittedError):
+        PairVerifier(PCA()).pair_distance(PAIRS)
+    with pytest.raises(ValueError, match="contains NaN"):
+        PairVerifier().pair_distance(PAIRS * np.nan)
