@@ -29,8 +29,9 @@ from boostmetric.plots import (
     SpectrumDisplay,
 )
 from boostmetric.plots.drawing import panels, shortened, spread, write
-from boostmetric.plots.pairs import equal_error, labelled_pairs
+from boostmetric.plots.pairs import labelled_pairs
 from boostmetric.plots.projection import MAX_NAMES, Plane
+from boostmetric.verification import equal_error
 
 matplotlib = pytest.importorskip("matplotlib")
 

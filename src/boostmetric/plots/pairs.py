@@ -26,8 +26,7 @@ from boostmetric.plots.drawing import (
     spread,
     write,
 )
-from boostmetric.plots.projection import Transformer
-from boostmetric.verification import equal_error as equal_error
+from boostmetric.verification import Transformer, equal_error
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +23,7 @@ from boostmetric.plots.drawing import (
     spread,
     write,
 )
+from boostmetric.verification import Transformer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,13 +40,6 @@ MAX_NAMES = 30
 
 ROUNDING = 1e-12
 """The share of variance up to which an axis is none."""
-
-
-class Transformer(Protocol):
-    """A metric, or an estimator: what maps points."""
-
-    def transform(self, X: Any) -> Any:
-        """The points, mapped."""
 
 
 @dataclass(frozen=True, eq=False)
