@@ -32,6 +32,7 @@ from boostmetric.datasets.catalogue import entry_of
 from boostmetric.evaluation import knn_error, majority
 from boostmetric.experiments import methods, peer
 from boostmetric.experiments.cells import Cell, Processes, Record, Results
+from boostmetric.experiments.experiment import ExperimentError
 from boostmetric.experiments.methods import METHODS, Learned, elsewhere
 from boostmetric.experiments.paper import (
     DATASETS,
@@ -40,20 +41,18 @@ from boostmetric.experiments.paper import (
     paper_table,
     paper_table2_cells,
 )
+from boostmetric.experiments.registry import EXPERIMENTS, wanted
 from boostmetric.experiments.tables import (
     ALPHAS,
-    EXPERIMENTS,
     PCA_ROWS,
     TABLE1,
-    ExperimentError,
-    check_ready,
+    check_tables,
     needs_peers,
     run_circles,
     run_runtime,
     run_table1,
     run_table2,
     too_slow,
-    wanted,
 )
 
 OURS = ("hinge", "recipe")
@@ -447,7 +446,7 @@ def test_what_is_missing_is_told_in_a_line_before_any_work(
 ) -> None:
     prepare(tmp_path, monkeypatch)
     with pytest.raises((DatasetError, ExperimentError)) as caught:
-        check_ready(wanted("table1", ["iris", dataset], ["lda", method], [0]))
+        check_tables(wanted("table1", ["iris", dataset], ["lda", method], [0]))
     assert all(word in str(caught.value) for word in words)
     chosen = ["--datasets", "iris", dataset, "--methods", "lda", method, "--seeds", "0"]
     folder = tmp_path / "made"

@@ -20,8 +20,8 @@ from boostmetric.cli.looking import inspect, plot
 from boostmetric.cli.using import neighbors, transform
 from boostmetric.datasets import DatasetError
 from boostmetric.demo import DemoError
+from boostmetric.experiments.experiment import ExperimentError
 from boostmetric.experiments.report import ReportError
-from boostmetric.experiments.tables import ExperimentError
 
 UsageError: Any = typer.BadParameter.__bases__[0]
 """What is wrong with the arguments; typer does not hand on the name."""

@@ -11,8 +11,9 @@ from boostmetric.cli.command import Command, CommandError, count, natural, one_o
 from boostmetric.datasets import NAMES, describe, fetch
 from boostmetric.demo import run
 from boostmetric.experiments.cells import Results, compute, lacks
+from boostmetric.experiments.registry import EXPERIMENTS, wanted
 from boostmetric.experiments.report import write_report
-from boostmetric.experiments.tables import EXPERIMENTS, check_ready, too_slow, wanted
+from boostmetric.experiments.tables import too_slow
 
 ResultsFolder = Annotated[
     Path,
@@ -92,7 +93,7 @@ def reproduce(
     cells = wanted(experiment, datasets or None, methods or None, seeds or None)
     stored = Results(results / f"{experiment}.jsonl")
     known = stored.read()
-    check_ready(cell for cell in cells if lacks(known, cell, retry))
+    table.ready([cell for cell in cells if lacks(known, cell, retry)])
     n = compute(
         cells,
         stored,

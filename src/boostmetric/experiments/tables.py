@@ -1,11 +1,8 @@
-"""The experiments: which cells each has, and how one is computed."""
+"""The experiments on the benchmark: which cells each has, and how one is computed."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
 
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
@@ -14,11 +11,9 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from boostmetric.datasets import NAMES, concentric_circles, load
 from boostmetric.estimators import BoostMetric
 from boostmetric.evaluation import knn_error, majority, nearest_labels
-from boostmetric.experiments import peer
 from boostmetric.experiments.cells import Cell, Record
-from boostmetric.experiments.methods import METHODS, elsewhere, peers_python
-
-SEEDS = range(10)
+from boostmetric.experiments.experiment import SEEDS, Experiment, all_seeds, check_peers, measured
+from boostmetric.experiments.methods import METHODS, elsewhere
 
 SMALL = ("balance", "wine", "iris")
 """Where every method runs on every split."""
@@ -39,36 +34,6 @@ FRESH = 100
 FEATURES = (50, 100, 200, 400, 700, 1000)
 TRIPLETS = (250, 2_500, 25_000)
 """Of the running times: one triplet for each point."""
-
-HOUR = 3600.0
-
-T = TypeVar("T")
-
-
-class ExperimentError(Exception):
-    """The experiment cannot start; the text says why and what to do."""
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A table or a figure.
-
-    `cells` gives those of a choice of datasets, methods and seeds, where None is the paper's.
-    `limit` is the number of seconds that a cell may take, or, for rivals, `rival_limit`.
-    """
-
-    title: str
-    datasets: tuple[str, ...]
-    methods: tuple[str, ...]
-    cells: Callable[[Sequence[str], Sequence[str], Sequence[int] | None], Iterable[Cell]]
-    run: Callable[[Cell], Record]
-    limit: float = 3 * HOUR
-    rival_limit: float = 600.0
-
-    def limit_of(self, cell: Cell) -> float:
-        """Seconds that a cell may take."""
-        rival = cell.method in METHODS and METHODS[cell.method].rival
-        return self.rival_limit if rival else self.limit
 
 
 def table1_cells(
@@ -106,33 +71,6 @@ def run_table1(cell: Cell) -> Record:
         **measures,
         **learned.measures,
     }
-
-
-def measured(learn: Callable[[], T]) -> tuple[T, Record]:
-    """What a function returns, and what it took: seconds, and MB beyond those before."""
-    peer.forget_peak()
-    before = peer.peak_memory()
-    began, began_processor = time.perf_counter(), time.process_time()
-    learned = learn()
-    return learned, {
-        "fit_seconds": time.perf_counter() - began,
-        "processor_seconds": time.process_time() - began_processor,
-        "memory": peer.peak_memory() - before,
-    }
-
-
-def all_seeds(experiment: str, standard: Sequence[int]) -> Callable[..., Iterable[Cell]]:
-    """Every combination of datasets, methods and seeds."""
-
-    def cells(
-        datasets: Sequence[str], methods: Sequence[str], seeds: Sequence[int] | None
-    ) -> Iterable[Cell]:
-        for dataset in datasets:
-            for method in methods:
-                for seed in seeds or standard:
-                    yield Cell(experiment, dataset, method, seed)
-
-    return cells
 
 
 def run_table2(cell: Cell) -> Record:
@@ -192,13 +130,31 @@ def too_slow(cell: Cell, known: Mapping[Cell, Record], limit: float) -> str | No
     return None
 
 
-EXPERIMENTS = {
+def check_tables(cells: Sequence[Cell]) -> None:
+    """Raise an error if data or an environment are missing."""
+    for dataset in dict.fromkeys(cell.dataset for cell in cells):
+        if dataset in NAMES:
+            load(dataset)
+    check_peers(cell.method for cell in cells if needs_peers(cell))
+
+
+def needs_peers(cell: Cell) -> bool:
+    """Whether a cell runs in the environment for other packages."""
+    if cell.experiment == "runtime":
+        return cell.method != "boostmetric-e"
+    return cell.experiment == "table1" and METHODS[cell.method].abroad
+
+
+TABLES = {
     "table1": Experiment(
-        "Table 1: errors on seven datasets", TABLE1, tuple(METHODS), table1_cells, run_table1
+        "Table 1: errors on seven datasets",
+        *(TABLE1, tuple(METHODS), table1_cells, run_table1),
+        ready=check_tables,
     ),
     "table2": Experiment(
         "Table 2: the strength of the regulariser",
         *(TABLE2, tuple(ALPHAS), all_seeds("table2", SEEDS), run_table2),
+        ready=check_tables,
     ),
     "circles": Experiment(
         "Figure 1: concentric circles",
@@ -212,60 +168,7 @@ EXPERIMENTS = {
         run_runtime,
         limit=200.0,
         rival_limit=200.0,
+        ready=check_tables,
     ),
 }
 """By the name that the command line takes."""
-
-
-def wanted(
-    experiment: str,
-    datasets: Sequence[str] | None = None,
-    methods: Sequence[str] | None = None,
-    seeds: Sequence[int] | None = None,
-) -> list[Cell]:
-    """The cells of a choice; an ExperimentError if there is no such dataset or method.
-
-    Parameters
-    ----------
-    experiment : one of `EXPERIMENTS`
-    datasets, methods : None for all
-    seeds : None for those that the experiment has
-
-    Examples
-    --------
-    >>> [str(cell) for cell in wanted("table1", ["iris"], ["lda"], [0, 1])]
-    ['table1: lda on iris, seed 0', 'table1: lda on iris, seed 1']
-    """
-    chosen = EXPERIMENTS[experiment]
-    for kind, given, known in (
-        ("dataset", datasets, chosen.datasets),
-        ("method", methods, chosen.methods),
-    ):
-        for name in given or ():
-            if name not in known:
-                raise ExperimentError(
-                    f"{experiment} has no {kind} {name!r}: its {kind}s are {', '.join(known)}"
-                )
-    return list(chosen.cells(datasets or chosen.datasets, methods or chosen.methods, seeds))
-
-
-def check_ready(cells: Iterable[Cell]) -> None:
-    """Raise an error, before any work, if data or an environment are missing."""
-    cells = list(cells)
-    for dataset in dict.fromkeys(cell.dataset for cell in cells):
-        if dataset in NAMES:
-            load(dataset)
-    abroad = sorted({cell.method for cell in cells if needs_peers(cell)})
-    if abroad and not peers_python().exists():
-        raise ExperimentError(
-            f"{', '.join(abroad)}: these run in an environment of their own, which is not at "
-            f"{peers_python()}. Run `make peers`, name its interpreter in BOOSTMETRIC_PEERS, or "
-            "leave them out with --methods."
-        )
-
-
-def needs_peers(cell: Cell) -> bool:
-    """Whether a cell runs in the environment for other packages."""
-    if cell.experiment == "runtime":
-        return cell.method != "boostmetric-e"
-    return cell.experiment == "table1" and METHODS[cell.method].abroad

@@ -17,7 +17,7 @@ import warnings
 
 from boostmetric.experiments import peer
 from boostmetric.experiments.cells import Cell
-from boostmetric.experiments.tables import EXPERIMENTS
+from boostmetric.experiments.registry import EXPERIMENTS
 
 
 def _end_with_parent() -> None:

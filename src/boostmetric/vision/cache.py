@@ -16,6 +16,9 @@ from boostmetric._archive import ArchiveError, read_archive, write_archive
 
 KIND, VERSION = "features", 1
 
+VARIABLE = "BOOSTMETRIC_CACHE"
+"""The environment variable that names the folder."""
+
 
 class FeatureCache:
     """A folder with one file for the features of each image, by each set of parameters.
@@ -26,7 +29,8 @@ class FeatureCache:
 
     Parameters
     ----------
-    folder : where the files are; made if it is not there
+    folder : where the files are; made if it is not there. None means the one that BOOSTMETRIC_CACHE
+        names, or else `~/.cache/boostmetric`
 
     Examples
     --------
@@ -39,8 +43,9 @@ class FeatureCache:
     array([0.33333333, 0.33333333, 0.33333333])
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        named = folder if folder is not None else os.environ.get(VARIABLE)
+        self.folder = Path(named or Path.home() / ".cache" / "boostmetric")
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(
                 f"{self.folder} is a file: features need a folder, so name one, there or not."
@@ -49,10 +54,8 @@ class FeatureCache:
 
     def path(self, image: NDArray[np.uint8], parameters: Mapping[str, Any]) -> Path:
         """The file of an image's features, whether it is there or not."""
-        key = sha256(json.dumps(parameters, sort_keys=True).encode())
-        key.update(f"\n{image.dtype.str} {image.shape}\n".encode())
-        key.update(np.ascontiguousarray(image).data)
-        return self.folder / key.hexdigest()
+        shape = f"\n{image.dtype.str} {image.shape}\n".encode()
+        return self._path(parameters, shape + np.ascontiguousarray(image).tobytes())
 
     def features(
         self,
@@ -70,9 +73,33 @@ class FeatureCache:
         compute : from an image to an array of numbers
         """
         path = self.path(image, parameters)
+        return self._kept(path, parameters, lambda: {"features": compute(image)})["features"]
+
+    def arrays(
+        self, parameters: Mapping[str, Any], compute: Callable[[], Mapping[str, NDArray]]
+    ) -> dict[str, NDArray]:
+        """Arrays by name that depend on parameters alone: from the folder, else computed.
+
+        Parameters
+        ----------
+        parameters : all that `compute` depends on, as those of `features`: of data a digest
+        compute : gives the arrays
+        """
+        return self._kept(self._path(parameters), parameters, compute)
+
+    def _path(self, parameters: Mapping[str, Any], content: bytes = b"") -> Path:
+        key = sha256(json.dumps(parameters, sort_keys=True).encode() + content)
+        return self.folder / key.hexdigest()
+
+    def _kept(
+        self,
+        path: Path,
+        parameters: Mapping[str, Any],
+        compute: Callable[[], Mapping[str, NDArray]],
+    ) -> dict[str, NDArray]:
         try:
-            return read_archive(path, KIND, VERSION)[1]["features"]
-        except (ArchiveError, KeyError):
-            features = compute(image)
-            write_archive(path, KIND, VERSION, parameters, {"features": features})
-            return features
+            return read_archive(path, KIND, VERSION)[1]
+        except ArchiveError:
+            arrays = dict(compute())
+            write_archive(path, KIND, VERSION, parameters, arrays)
+            return arrays

@@ -1,0 +1,43 @@
+"""All experiments, by the name that the command line takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from boostmetric.experiments.cells import Cell
+from boostmetric.experiments.experiment import Experiment, ExperimentError
+from boostmetric.experiments.tables import TABLES
+
+EXPERIMENTS: dict[str, Experiment] = {**TABLES}
+
+
+def wanted(
+    experiment: str,
+    datasets: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+) -> list[Cell]:
+    """The cells of a choice; an ExperimentError if there is no such dataset or method.
+
+    Parameters
+    ----------
+    experiment : one of `EXPERIMENTS`
+    datasets, methods : None for all
+    seeds : None for those that the experiment has
+
+    Examples
+    --------
+    >>> [str(cell) for cell in wanted("table1", ["iris"], ["lda"], [0, 1])]
+    ['table1: lda on iris, seed 0', 'table1: lda on iris, seed 1']
+    """
+    chosen = EXPERIMENTS[experiment]
+    for kind, given, known in (
+        ("dataset", datasets, chosen.datasets),
+        ("method", methods, chosen.methods),
+    ):
+        for name in given or ():
+            if name not in known:
+                raise ExperimentError(
+                    f"{experiment} has no {kind} {name!r}: its {kind}s are {', '.join(known)}"
+                )
+    return list(chosen.cells(datasets or chosen.datasets, methods or chosen.methods, seeds))
