@@ -183,3 +183,11 @@ def test_every_row_of_the_paper_has_a_method() -> None:
 def test_tables_handed_out_are_copies() -> None:
     paper_table("circles")["eigenvalues"].clear()
     assert len(paper_eigenvalues()) == 3
+
+
+def test_errors_on_motorbikes_are_those_in_the_text(source: str) -> None:
+    text = " ".join(source.replace("\\%", "").replace("$", "").split())
+    for name, row in paper_table("motorbikes").items():
+        (first, a), (second, b) = row["100-words"], row["200-words"]
+        pattern = rf"{first} *\\pm *{a:.2f} *and *{second:.2f} *\\pm *{b}"
+        assert re.search(pattern, text), name

@@ -421,7 +421,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         found.append(figure)
         return Html(description)
 
-    monkeypatch.setattr(pictures, "_element", keep)
+    monkeypatch.setattr(pictures, "element", keep)
     return found
 
 

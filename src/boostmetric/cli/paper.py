@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
-from boostmetric.cli.command import Command, CommandError, count, natural, one_of, say
+from boostmetric.cli.command import Command, CommandError, count, natural, one_of
+from boostmetric.cli.progress import CellBar
 from boostmetric.datasets import NAMES, describe, fetch
 from boostmetric.demo import run
 from boostmetric.experiments.cells import Results, compute, lacks
-from boostmetric.experiments.registry import EXPERIMENTS, wanted
+from boostmetric.experiments.outputs import write_outputs
+from boostmetric.experiments.registry import EXPERIMENTS, PAPER, small, wanted
 from boostmetric.experiments.report import write_report
 from boostmetric.experiments.tables import too_slow
 
@@ -22,9 +24,9 @@ ResultsFolder = Annotated[
 Experiment = Annotated[
     str,
     typer.Argument(
-        parser=one_of(EXPERIMENTS),
+        parser=one_of(PAPER),
         metavar="EXPERIMENT",
-        help="; ".join(f"{name}: {each.title}" for name, each in EXPERIMENTS.items()),
+        help="; ".join(f"{name}: {EXPERIMENTS[name].title}" for name in PAPER),
         show_default=False,
     ),
 ]
@@ -48,6 +50,12 @@ Limit = Annotated[
     int | None,
     typer.Option(
         "--limit", parser=count, metavar="SECONDS", help="For one cell, instead of its own."
+    ),
+]
+Small = Annotated[
+    bool,
+    typer.Option(
+        "--small", help="A few words, triplets and splits: whether all works, in seconds."
     ),
 ]
 Retry = Annotated[bool, typer.Option("--retry", help="Compute failed cells again.")]
@@ -81,31 +89,38 @@ def reproduce(
     jobs: Cells = 1,
     limit: Limit = None,
     retry: Retry = False,
+    small_one: Small = False,
     results: ResultsFolder = Path("results"),
 ) -> None:
     """Compute the paper's tables and figures anew.
 
     Each cell (dataset, method, seed) is a process of its own and becomes a line of
     RESULTS/EXPERIMENT.jsonl; what is there is not computed again, so an interrupted run goes on
-    where it stopped.
+    where it stopped. RESULTS/EXPERIMENT.csv has the same as a table; experiments on images draw
+    RESULTS/EXPERIMENT.png too.
     """
+    if small_one:
+        experiment = small(experiment)
     table = EXPERIMENTS[experiment]
     cells = wanted(experiment, datasets or None, methods or None, seeds or None)
     stored = Results(results / f"{experiment}.jsonl")
     known = stored.read()
-    table.ready([cell for cell in cells if lacks(known, cell, retry)])
-    n = compute(
-        cells,
-        stored,
-        limit_of=lambda cell: limit or table.limit_of(cell),
-        jobs=jobs,
-        retry=retry,
-        hopeless=too_slow,
-        show=say,
-    )
+    missing = [cell for cell in cells if lacks(known, cell, retry)]
+    table.ready(missing)
+    with CellBar(len(missing)) as show:
+        n = compute(
+            cells,
+            stored,
+            limit_of=lambda cell: limit or table.limit_of(cell),
+            jobs=jobs,
+            retry=retry,
+            hopeless=too_slow,
+            show=show,
+        )
+    written = ", ".join(map(str, [stored.path, *write_outputs(stored, experiment)]))
     print(
-        f"{table.title}: {n} cells computed, {len(cells) - n} were there already, in "
-        f"{stored.path}. To look at them: boostmetric report"
+        f"{table.title}: {n} cells computed, {len(cells) - n} were there already. Written: "
+        f"{written}. To look at them beside the paper: boostmetric report"
     )
 
 

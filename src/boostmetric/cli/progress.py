@@ -109,6 +109,49 @@ class Follower:
             os.write(sys.stderr.fileno(), f"{STOPPING}\n".encode())
 
 
+class CellBar:
+    """Shows cells as they are done: a line each, and below them a bar where there is a terminal.
+
+    Parameters
+    ----------
+    total : number of cells
+    """
+
+    def __init__(self, total: int) -> None:
+        self._console = Console(stderr=True)
+        self._bar = Bar(
+            TextColumn("cells"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.completed} of {task.total}"),
+            TimeElapsedColumn(),
+            console=self._console,
+            expand=True,
+            transient=True,
+        )
+        self._task = self._bar.add_task("cells", total=total)
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def __call__(self, line: str) -> None:
+        """Show the line of a cell that is done."""
+        if self._console.is_terminal:
+            self._bar.console.print(line, highlight=False, markup=False)
+            self._bar.advance(self._task)
+        else:
+            say(line)
+
+
 def details(progress: Progress) -> str:
     """What holds after the last iteration.
 

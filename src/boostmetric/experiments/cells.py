@@ -32,6 +32,9 @@ ONE_THREAD = dict.fromkeys(
 WORKER = "boostmetric.experiments.worker"
 """The module that computes one cell."""
 
+MEASURES = {"error": "error", "accuracy": "right", "precision_5": "precision at 5"}
+"""What a cell is summed up by, and the word for it."""
+
 Record = dict[str, Any]
 
 
@@ -248,8 +251,10 @@ def summary(record: Record) -> str:
     """A record in a few words."""
     if "failure" in record:
         return str(record["failure"])
-    found = f"{100 * record['error']:.2f} % error, " if "error" in record else ""
-    return f"{found}{record['seconds']:.1f} s"
+    shown = [
+        f"{100 * record[key]:.2f} % {name}, " for key, name in MEASURES.items() if key in record
+    ]
+    return f"{''.join(shown)}{record['seconds']:.1f} s"
 
 
 def _duration(seconds: float) -> str:

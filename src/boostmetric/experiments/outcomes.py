@@ -26,7 +26,18 @@ from boostmetric.experiments.paper import (
 ROUNDING = 1e-9
 """What two numbers may differ by and still be taken for equal."""
 
-KINDS = {"versions": dict, "chosen": dict, "eigenvalues": list}
+MEASURES = {"runtime": "fit_seconds", "caltech-faces": "precision_5", "lfw": "accuracy"}
+"""What a record of an experiment has to have; those of others have an error."""
+
+KINDS = {
+    "versions": dict,
+    "chosen": dict,
+    "eigenvalues": list,
+    "confusion": list,
+    "roc_accepted": list,
+    "roc_found": list,
+    "skipped": list,
+}
 """What a record may hold besides numbers and text."""
 
 Record = dict[str, Any]
@@ -114,7 +125,7 @@ def read_outcomes(path: Path, experiment: str) -> Outcomes:
 
 def _parse(line: bytes, experiment: str) -> Record | None:
     """The record of a line, None for one that is torn or lacks what its experiment needs."""
-    needed = "fit_seconds" if experiment == "runtime" else "error"
+    needed = MEASURES.get(experiment, "error")
     try:
         record = json.loads(line)
         sound = (

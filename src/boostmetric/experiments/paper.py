@@ -54,7 +54,7 @@ def paper_error(dataset: str, method: str) -> Score | None:
     True
     """
     row = METHOD_NAMES.get(method, method)
-    return _cell(_tables()["table1"]["errors"].get(row, {}).get(dataset))
+    return as_score(_tables()["table1"]["errors"].get(row, {}).get(dataset))
 
 
 def paper_seconds(dataset: str, method: str) -> tuple[float, bool] | None:
@@ -103,7 +103,7 @@ def paper_table2(dataset: str, v: str) -> Score | None:
     >>> paper_table2("diabetes", "v=1e-04")
     (26.0, 1.46)
     """
-    return _cell(_tables()["table2"].get(dataset, {}).get(v))
+    return as_score(_tables()["table2"].get(dataset, {}).get(v))
 
 
 def paper_table2_cells() -> dict[str, tuple[str, ...]]:
@@ -123,7 +123,7 @@ def paper_eigenvalues() -> tuple[float, ...]:
 
 
 def paper_table(name: str) -> Any:
-    """A table as "paper.toml" lays it out, for those that nothing here reproduces.
+    """A table as "paper.toml" lays it out.
 
     Examples
     --------
@@ -145,7 +145,8 @@ def paper_ratio(dataset: str, method: str) -> float | None:
     return papers[0] / euclidean[0] if papers and euclidean else None
 
 
-def _cell(cell: list[float] | None) -> Score | None:
+def as_score(cell: list[float] | None) -> Score | None:
+    """A cell of "paper.toml", None for one that is missing."""
     if cell is None:
         return None
     mean, *deviation = cell

@@ -27,6 +27,18 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 MARKERS = ("o", "s", "^", "D", "v")
 """Of the methods; the colours are told apart by the colour-blind too."""
 
+FURTHER_NAMES = {
+    "mlpack-lmnn": "LMNN of mlpack",
+    "svm": "linear SVM",
+    "boostmetric-squared-hinge": "BoostMetric, squared hinge",
+    "pca-whitened-cosine": "whitened PCA, cosine",
+    "within-class-cosine": "within-class whitening, cosine",
+    "fixed-points": "BoostMetric-E, points of the mean face",
+    "best": "BoostMetric, best single score",
+    "combined": "combination of scores",
+}
+"""Of methods that Table 1 does not have."""
+
 WIDTH = 4.5
 """Of a picture in inches: its letters can be read where it is 360 pixels wide."""
 
@@ -130,7 +142,7 @@ def exponent_text(value: float | None) -> str:
 
 def name_of(method: str) -> str:
     """What a method is called on the page."""
-    return {**METHOD_NAMES, "mlpack-lmnn": "LMNN of mlpack"}.get(method, method)
+    return {**METHOD_NAMES, **FURTHER_NAMES}.get(method, method)
 
 
 def score_text(found: Score | None, digits: int = 2) -> str:
@@ -173,7 +185,7 @@ def ratio_picture(rows: Sequence[tuple[str, float | None, float | None]], descri
     rows : for every method its name, our ratio and the paper's, from the top down
     description : for those who cannot see it
     """
-    figure = _figure(WIDTH, 0.9 + 0.24 * len(rows))
+    figure = new_figure(WIDTH, 0.9 + 0.24 * len(rows))
     axes = figure.subplots()
     axes.axvline(1, color="#555555", linewidth=1, linestyle="--", zorder=1)
     heights = -np.arange(len(rows))
@@ -204,7 +216,7 @@ def ratio_picture(rows: Sequence[tuple[str, float | None, float | None]], descri
     axes.grid(axis="y", color="#eeeeee", zorder=0)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper right", ncols=2, fontsize=10, frameon=False)
-    return _element(figure, description)
+    return element(figure, description)
 
 
 def running_time_picture(
@@ -220,7 +232,7 @@ def running_time_picture(
     failures : for every method, the dimensions at which a fit failed: crosses along the top edge
     description : for those who cannot see it
     """
-    figure = _figure(WIDTH, 4.2)
+    figure = new_figure(WIDTH, 4.2)
     axes = figure.subplots()
     names = list(dict.fromkeys([*seconds, *failures]))
     for number, name in enumerate(names):
@@ -244,16 +256,16 @@ def running_time_picture(
     if any(failures.values()):
         axes.set_ylim(top=8 * axes.get_ylim()[1])
     figure.legend(loc="outside upper left", ncols=2, fontsize=10, frameon=False)
-    return _element(figure, description)
+    return element(figure, description)
 
 
 def circles_picture(description: str) -> Html:
     """The toy data projected to two dimensions by three methods."""
     from boostmetric.demo import draw_circles
 
-    figure = _figure(12, 5, dpi=110)
+    figure = new_figure(12, 5, dpi=110)
     draw_circles(figure)
-    return Html(f"<div class='box wide' tabindex='0'>{_element(figure, description)}</div>")
+    return Html(f"<div class='box wide' tabindex='0'>{element(figure, description)}</div>")
 
 
 def _make_logarithmic(axes: Axes) -> None:
@@ -271,7 +283,7 @@ def _make_logarithmic(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _figure(width: float, height: float, dpi: int = 160) -> Figure:
+def new_figure(width: float, height: float, dpi: int = 160) -> Figure:
     """An empty figure on a canvas that needs no display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -281,7 +293,14 @@ def _figure(width: float, height: float, dpi: int = 160) -> Figure:
     return figure
 
 
-def _element(figure: Figure, description: str) -> Html:
+def element(figure: Figure, description: str) -> Html:
+    """A figure as part of a page.
+
+    Parameters
+    ----------
+    figure : what is shown
+    description : for those who cannot see it
+    """
     content = io.BytesIO()
     figure.savefig(content, format="png")
     data = base64.b64encode(content.getvalue()).decode("ascii")

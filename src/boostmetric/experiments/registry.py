@@ -8,7 +8,25 @@ from boostmetric.experiments.cells import Cell
 from boostmetric.experiments.experiment import Experiment, ExperimentError
 from boostmetric.experiments.tables import TABLES
 
+SMALL = "-small"
+"""The end of the name of a small configuration."""
+
 EXPERIMENTS: dict[str, Experiment] = {**TABLES}
+"""The paper's, and small configurations of some."""
+
+PAPER = tuple(name for name in EXPERIMENTS if not name.endswith(SMALL))
+"""The paper's."""
+
+
+def small(experiment: str) -> str:
+    """The name of the small configuration; an ExperimentError if there is none."""
+    if experiment + SMALL not in EXPERIMENTS:
+        having = [name for name in PAPER if name + SMALL in EXPERIMENTS]
+        raise ExperimentError(
+            f"{experiment} has no small configuration: {', '.join(having)} have. Choose a part "
+            "by --datasets, --methods and --seeds instead."
+        )
+    return experiment + SMALL
 
 
 def wanted(

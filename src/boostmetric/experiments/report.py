@@ -59,10 +59,11 @@ from boostmetric.experiments.pictures import (
     seconds_text,
     table,
 )
+from boostmetric.experiments.vision_sections import SECTIONS
 
 __all__ = ["ReportError", "write_report"]
 
-EXPERIMENTS = ("table1", "table2", "circles", "runtime")
+EXPERIMENTS = ("table1", "table2", "circles", "runtime", *SECTIONS)
 """What `boostmetric reproduce` makes, each a file of results."""
 
 GOALS = {"mnist": 1.70, "usps": 1.95, "yfaces": 5.0, "balance": 5.3}
@@ -80,8 +81,8 @@ def write_report(results: Path, target: Path) -> None:
 
     Parameters
     ----------
-    results : folder with "table1.jsonl", "table2.jsonl", "circles.jsonl", "runtime.jsonl", of which
-        any may be missing: its part of the page then says which command makes it
+    results : folder with the files of `EXPERIMENTS`, "table1.jsonl" and so on, of which any may be
+        missing: its part of the page then says which command makes it
     target : the HTML file; its folder is created if need be
 
     Raises
@@ -118,6 +119,10 @@ def _page(outcomes: Mapping[str, Outcomes]) -> str:
         "table2": _section("table2", outcomes["table2"], _table2),
         "circles": _section("circles", outcomes["circles"], _circles),
         "runtime": _section("runtime", outcomes["runtime"], _runtime),
+        **{
+            name.replace("-", "_"): _section(name, outcomes[name], show)
+            for name, show in SECTIONS.items()
+        },
     }
     return Template(folder.joinpath("page.html").read_text("utf-8")).substitute(parts)
 
