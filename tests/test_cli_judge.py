@@ -50,7 +50,7 @@ def test_points_are_judged_by_the_others_and_a_line_says_that_this_flatters(
     assert found["learned"]["error"] < found["Euclidean"]["error"]
     lines = [line.split("  ") for line in said.out.splitlines()]
     assert [line[0] for line in lines[1:]] == [
-        *("1-NN error", "precision at 1", "recall at 1", "MAP", "MAP at R")
+        *("1-NN error", "precision at 1", "recall at 1", "MAP", "MAP at R", "nDCG")
     ]
     assert lines[1][-1].strip() == f"{100 * found['learned']['error']:.1f} %"
 

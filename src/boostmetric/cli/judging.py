@@ -43,6 +43,7 @@ MEASURES = {
     "recall": "recall at {k}",
     "mean_average_precision": "MAP",
     "map_at_r": "MAP at R",
+    "ndcg": "nDCG",
     "satisfied": "comparisons satisfied",
 }
 """What the measures are called in the table, in its order."""
