@@ -118,7 +118,10 @@ def test_names_in_the_docs_exist(path: Path) -> None:
         resolve(dotted)
 
 
-@pytest.mark.parametrize("module", ["boostmetric", "boostmetric.datasets", "boostmetric.plots"])
+@pytest.mark.parametrize(
+    "module",
+    ["boostmetric", "boostmetric.datasets", "boostmetric.plots", "boostmetric.vision"],
+)
 def test_the_reference_has_every_public_name(module: str) -> None:
     listed = set(re.findall(r"[\w.]+", (DOCS / "api.md").read_text(encoding="utf-8")))
     known = {name.rpartition(".")[2] for name in listed}
