@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import read_only
 from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, svd
 from scipy.spatial.distance import cdist
 
 from boostmetric import Metric, metric
@@ -273,3 +275,20 @@ def test_signs_are_fixed_by_the_largest_entry(dtype: type[np.floating]) -> None:
     assert np.array_equal(fixed, np.array([[-1, 3, 0.5], [2, -1, 0.1]], dtype))
     assert fixed.dtype == dtype
     assert fix_signs(np.empty((3, 0), dtype)).shape == (3, 0)
+
+
+def test_components_do_not_depend_on_the_fast_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    learned = Metric(np.linalg.qr(rng.normal(size=(6, 4)))[0], rng.uniform(1, 2, 4))
+    slow: list[str] = []
+
+    def failing(matrix: NDArray, lapack_driver: str = "gesdd", **options: Any) -> Any:
+        if lapack_driver == "gesdd":
+            raise LinAlgError("SVD did not converge")
+        slow.append(lapack_driver)
+        return svd(matrix, lapack_driver=lapack_driver, **options)
+
+    monkeypatch.setattr("boostmetric.metric.svd", failing)
+    L = learned.components
+    np.testing.assert_allclose(L.T @ L, learned.matrix, atol=1e-12)
+    assert slow == ["gesvd"]

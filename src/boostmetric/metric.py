@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from scipy.linalg import svd
+from scipy.linalg import LinAlgError, svd
 from scipy.sparse import issparse
 from sklearn.metrics.pairwise import euclidean_distances
 
@@ -110,7 +110,7 @@ class Metric:
         """
         if self.n_directions == 0:
             return self.directions.T
-        _, roots, rows = svd((self.directions * np.sqrt(self.coefs)).T, full_matrices=False)
+        roots, rows = _singular((self.directions * np.sqrt(self.coefs)).T)
         rank = int((roots > roots[0] * max(rows.shape) * np.finfo(roots.dtype).eps).sum())
         return fix_signs(rows[:rank].T).T * roots[:rank, None]
 
@@ -227,6 +227,15 @@ class Metric:
             return cls(arrays["directions"], arrays["coefs"], names, facts["origin"])
         except (KeyError, TypeError, ValueError) as error:
             raise ArchiveError(f"{path} holds no valid metric ({error}): write it anew.") from error
+
+
+def _singular(matrix: NDArray) -> tuple[NDArray, NDArray]:
+    """Singular values, falling, and the right singular vectors as rows."""
+    try:
+        _, roots, rows = svd(matrix, full_matrices=False)
+    except LinAlgError:  # the fast method has been seen to fail on a matrix with nothing wrong
+        _, roots, rows = svd(matrix, full_matrices=False, lapack_driver="gesvd")
+    return roots, rows
 
 
 def image_squares(X: Points, basis: NDArray, pairs: NDArray, factors: NDArray) -> NDArray:

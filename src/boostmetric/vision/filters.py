@@ -35,7 +35,10 @@ def filter_bank(image: Source) -> NDArray[np.float64]:
 
     A filter is cut off 2σ from its centre, so that it is 4σ wide, or with its centre 4σ + 1 pixels.
     The Gaussians sum to 1 after that. The Laplacians are shifted to sum to 0, as a Laplacian does,
-    so that brightness alone has no response. Beyond its border an image goes on as in a mirror.
+    so that brightness alone has no response; the derivatives sum to 0 as they are. (To the regions
+    of MSRC the shift makes no difference: what it takes away is nearly a combination of the
+    Gaussians of L, which whitening takes away too.) Beyond its border an image goes on as in a
+    mirror.
 
     Parameters
     ----------
