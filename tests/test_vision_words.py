@@ -85,7 +85,7 @@ def test_root_sift_has_hellinger_distances(images: list[NDArray[np.uint8]]) -> N
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 40), (3, 3), (15, 40), (2, 2, 3)])
-@pytest.mark.parametrize("points", ["interest", "dense"])
+@pytest.mark.parametrize("points", ["interest", "harris", "dense"])
 def test_images_too_small_have_no_descriptor(shape: tuple[int, ...], points: str) -> None:
     found = Sift(points)(np.zeros(shape, dtype=np.uint8))
     assert found.shape == (0, 128)
@@ -96,7 +96,7 @@ def test_a_patch_of_the_size_of_the_image_fits() -> None:
     assert len(Sift("dense", sizes=(16,))(circles(0)[:16, :16])) == 1
 
 
-@pytest.mark.parametrize("points", ["interest", "dense"])
+@pytest.mark.parametrize("points", ["interest", "harris", "dense"])
 def test_histograms_count_the_nearest_words(images: list[NDArray[np.uint8]], points: str) -> None:
     bag = BagOfVisualWords(7, points=points, step=12, random_state=0).fit(images)
     histograms = bag.transform(images[4:8])
@@ -239,8 +239,8 @@ def test_circles_and_stripes_are_told_apart_in_a_pipeline(
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"points": "corners"}, "points='corners' will not do: 'interest', 'dense', or a function"
-         " from an image to its descriptors will."),
+        ({"points": "corners"}, "points='corners' will not do: 'interest', 'harris', 'dense', or"
+         " a function from an image to its descriptors will."),
         ({"step": 0}, "step=0 will not do: give a whole number of pixels, 1 up."),
         ({"sizes": ()}, "sizes=() will not do: give one width of patches or more, each of at least "
          "4 pixels."),

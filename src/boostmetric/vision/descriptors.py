@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from boostmetric.vision.harris import harris_laplace
 from boostmetric.vision.images import Source, read_image
 from boostmetric.vision.packages import needed
 
-POINTS = ("interest", "dense")
+POINTS = ("interest", "harris", "dense")
 
 N_ENTRIES = 128
 """Entries of a SIFT descriptor: 4 × 4 cells of 8 orientations."""
 
 WIDTH = 6.0
 """The width of the patch that OpenCV describes, for a key point of size 1."""
+
+REGION = 12.0
+"""The width of the patch of a corner, for a scale of 1: as Lowe's for his interest points."""
+
+BLUR, N_LAYERS = 1.6, 3
+"""OpenCV's pyramid: the standard deviation of its first image, and images of each octave."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +35,8 @@ class Sift:
     Parameters
     ----------
     points : "interest" describes extrema of differences of Gaussians, each at its own scale and
-        orientation; "dense" describes upright patches on a grid
+        orientation; "harris" describes upright patches at corners, each at its own scale (see
+        `harris_laplace`); "dense" describes upright patches on a grid
     step : pixels from one patch of the grid to the next
     sizes : widths in pixels of the patches of the grid, each of 4 × 4 cells; patches lie within
         the image
@@ -49,8 +58,8 @@ class Sift:
     def __post_init__(self) -> None:
         if self.points not in POINTS:
             raise ValueError(
-                f"points={self.points!r} will not do: 'interest', 'dense', or a function from an "
-                "image to its descriptors will."
+                f"points={self.points!r} will not do: 'interest', 'harris', 'dense', or a function "
+                "from an image to its descriptors will."
             )
         if self.step < 1:
             raise ValueError(f"step={self.step} will not do: give a whole number of pixels, 1 up.")
@@ -74,10 +83,14 @@ class Sift:
         if self.points == "interest":
             found = sift.detectAndCompute(pixels, None)[1]
         else:
-            spots = [cv2.KeyPoint(x, y, size / WIDTH, 0.0) for x, y, size in self.grid(pixels)]
+            spots = _corners(pixels) if self.points == "harris" else self._patches(pixels)
             found = sift.compute(pixels, spots)[1] if spots else None
         descriptors = np.empty((0, N_ENTRIES), np.float32) if found is None else found
         return root_sift(descriptors) if self.root else descriptors
+
+    def _patches(self, pixels: NDArray[np.uint8]) -> list[Any]:
+        key_point = needed("cv2").KeyPoint
+        return [key_point(x, y, size / WIDTH, 0.0) for x, y, size in self.grid(pixels)]
 
     def grid(self, pixels: NDArray[np.uint8]) -> list[tuple[float, float, float]]:
         """Centres x and y, and widths, of the patches of an image: size by size, row by row.
@@ -108,6 +121,17 @@ def root_sift(descriptors: NDArray[np.float32]) -> NDArray[np.float32]:
     """
     sums = descriptors.sum(axis=1, keepdims=True)
     return np.sqrt(descriptors / np.where(sums > 0, sums, 1))
+
+
+def _corners(pixels: NDArray[np.uint8]) -> list[Any]:
+    """Key points at corners, each in the image of OpenCV's pyramid that is blurred as its scale."""
+    key_point = needed("cv2").KeyPoint
+    spots = []
+    for x, y, scale in zip(*(part.tolist() for part in harris_laplace(pixels)), strict=True):
+        octave, layer = divmod(max(0, round(N_LAYERS * math.log2(scale / BLUR))), N_LAYERS)
+        size = REGION / WIDTH * scale
+        spots.append(key_point(float(x), float(y), size, 0.0, 1.0, octave | layer << 8))
+    return spots
 
 
 def _version() -> str:

@@ -34,6 +34,9 @@ LARGE = 1 << 24
 BATCH = 8192
 """Descriptors of a mini-batch."""
 
+ROUNDS = 50
+"""Iterations of k-means: later ones hardly move a centre."""
+
 
 class BagOfVisualWords(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """From images to histograms of visual words, the nearest of `n_words` centres of k-means.
@@ -44,8 +47,9 @@ class BagOfVisualWords(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     Parameters
     ----------
     n_words : number of centres
-    points : what is described by SIFT: "interest" points or a "dense" grid, see `Sift`. Or a
-        function from an image to an array (n, D) of descriptors, such as `pixel_responses`
+    points : what is described by SIFT: "interest" points, "harris" corners or a "dense" grid, see
+        `Sift`. Or a function from an image to an array (n, D) of descriptors, such as
+        `pixel_responses`
     step, sizes, root : as those of `Sift`
     whiten : whether descriptors are made uncorrelated and of unit variance first, so that k-means
         goes by the Mahalanobis distance of the training descriptors
@@ -220,7 +224,7 @@ def _centres(descriptors: NDArray, n_words: int, rng: np.random.RandomState) -> 
     if len(descriptors) * n_words > LARGE:
         means = MiniBatchKMeans(n_words, batch_size=BATCH, n_init=3, random_state=rng)
     else:
-        means = KMeans(n_words, n_init=1, random_state=rng)
+        means = KMeans(n_words, n_init=1, max_iter=ROUNDS, random_state=rng)
     return means.fit(descriptors).cluster_centers_
 
 
