@@ -53,13 +53,18 @@ def write(folder: Path, image: int, pixels: NDArray[np.uint8], labels: NDArray[n
     PILImage.fromarray(labels).save(folder / f"{name}_GT.bmp")
 
 
+def draw(folder: Path) -> None:
+    """All images, as the archive unpacks to."""
+    folder.mkdir(exist_ok=True)
+    for image in range(N_IMAGES):
+        write(folder, image, *drawn(image))
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder as the archive unpacks to, and another one for the features."""
     place = tmp_path / "data"
-    place.mkdir()
-    for image in range(N_IMAGES):
-        write(place, image, *drawn(image))
+    draw(place)
     monkeypatch.setenv("BOOSTMETRIC_DATA", str(place))
     monkeypatch.setenv("BOOSTMETRIC_CACHE", str(tmp_path / "features"))
     return place

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from boostmetric.experiments.caltech import CALTECH
 from boostmetric.experiments.cells import Cell
 from boostmetric.experiments.experiment import Experiment, ExperimentError
+from boostmetric.experiments.lfw import LFW
+from boostmetric.experiments.msrc import MSRC
 from boostmetric.experiments.tables import TABLES
 
 SMALL = "-small"
 """The end of the name of a small configuration."""
 
-EXPERIMENTS: dict[str, Experiment] = {**TABLES}
+EXPERIMENTS: dict[str, Experiment] = {**TABLES, **CALTECH, **MSRC, **LFW}
 """The paper's, and small configurations of some."""
 
 PAPER = tuple(name for name in EXPERIMENTS if not name.endswith(SMALL))

@@ -13,7 +13,9 @@ It needs Pillow, and OpenCV for SIFT: `pip install 'boostmetric[vision]'`.
 from boostmetric.vision.cache import FeatureCache
 from boostmetric.vision.descriptors import Sift
 from boostmetric.vision.filters import filter_bank, pixel_responses
+from boostmetric.vision.harris import harris_laplace
 from boostmetric.vision.images import ImageError, Images, read_image
+from boostmetric.vision.landmarks import FaceSift, facial_points
 from boostmetric.vision.merging import Merging, WordMerger, merge_words
 from boostmetric.vision.regions import region_histograms
 from boostmetric.vision.sets import (
@@ -29,6 +31,7 @@ from boostmetric.vision.words import BagOfVisualWords
 __all__ = [
     "BagOfVisualWords",
     "FacePairs",
+    "FaceSift",
     "FeatureCache",
     "ImageError",
     "Images",
@@ -37,7 +40,9 @@ __all__ = [
     "SegmentedImages",
     "Sift",
     "WordMerger",
+    "facial_points",
     "filter_bank",
+    "harris_laplace",
     "load_caltech101",
     "load_lfw",
     "load_msrc",

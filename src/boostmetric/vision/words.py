@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.cluster import KMeans, MiniBatchKMeans
-from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
@@ -30,6 +29,9 @@ NORMS: dict[str | None, Callable[[NDArray], NDArray]] = {
 
 LARGE = 1 << 24
 """Distances between descriptors and words beyond which k-means goes by mini-batches."""
+
+BLOCK = 256
+"""Descriptors that words are found for at a time, so that distances stay in the cache."""
 
 BATCH = 8192
 """Descriptors of a mini-batch."""
@@ -206,7 +208,10 @@ class BagOfVisualWords(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def _nearest(self, descriptors: NDArray) -> NDArray[np.intp]:
         if len(descriptors) == 0:
             return np.zeros(0, dtype=np.intp)
-        return pairwise_distances_argmin(self._whitened(descriptors), self.codebook_)
+        points, centres = self._whitened(descriptors), self.codebook_
+        halves = (centres**2).sum(axis=1) / 2
+        blocks = (points[begin : begin + BLOCK] for begin in range(0, len(points), BLOCK))
+        return np.concatenate([(halves - block @ centres.T).argmin(axis=1) for block in blocks])
 
     @property
     def _n_features_out(self) -> int:
