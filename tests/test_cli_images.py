@@ -79,7 +79,13 @@ def test_without_images_the_command_says_what_to_download(
 ) -> None:
     monkeypatch.setenv("BOOSTMETRIC_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("BOOSTMETRIC_DATA", str(tmp_path))
-    words = ["--small", "--methods", "euclidean", "--results", tmp_path / "results"]
+    words: list[str | Path] = [
+        "--small",
+        "--methods",
+        "euclidean",
+        "--results",
+        tmp_path / "results",
+    ]
     said = call(capsys, "reproduce", name, *words)
     assert said.code == 2
     assert "download" in said.err
