@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from boostmetric.comparisons import Comparisons
 from boostmetric.losses import NotANumberError
 from boostmetric.metric import Metric
-from boostmetric.state import Boosting, Iteration, Outcome
+from boostmetric.state import Fit, Iteration, Outcome
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ def boost_passes(
     base: NDArray | None,
     n_passes: int,
     compare: Callable[[NDArray], Comparisons],
-    run: Callable[[NDArray | None, NDArray, Comparisons], Boosting],
+    run: Callable[[NDArray | None, NDArray, Comparisons], Fit],
     done: Sequence[Outcome] = (),
 ) -> Iterator[Pass]:
     """Multi-pass boosting: every pass compares and boosts in the space that the last one learned.

@@ -30,7 +30,7 @@ from boostmetric.neighbors import Index
 from boostmetric.passes import Pass, boost_passes
 from boostmetric.points import Points
 from boostmetric.solvers import default_block_size
-from boostmetric.state import Boosting, Outcome, Status, beginning
+from boostmetric.state import Fit, Outcome, Status, beginning
 
 STOPPING = "stopping_"
 """What the names of early stopping's arrays begin with in a checkpoint."""
@@ -132,7 +132,7 @@ class Training:
 
     def run(
         self, monitor: Monitor, base: NDArray | None, points: NDArray, comparisons: Comparisons
-    ) -> Boosting:
+    ) -> Fit:
         """One pass on points that `base`, if any, has mapped; what early stopping keeps of it."""
         options = dict(self.boosting)
         options["block_size"] = options["block_size"] or default_block_size(
@@ -145,11 +145,11 @@ class Training:
             if early_stopping is not None:
                 early_stopping.resume(beginning(checkpoint.running, STOPPING))
 
-        def snapshot(fit: Boosting) -> dict[str, NDArray]:
+        def snapshot(fit: Fit) -> dict[str, NDArray]:
             held_out = {} if early_stopping is None else early_stopping.snapshot()
             return fit.snapshot() | {STOPPING + name: held_out[name] for name in held_out}
 
-        def callback(fit: Boosting) -> bool:
+        def callback(fit: Fit) -> bool:
             stop = monitor.iteration(base, fit)
             over = early_stopping is not None and early_stopping(fit)
             if checkpoint is not None and not (over or fit.is_over):

@@ -1,0 +1,117 @@
+"""The engine that works on a cluster of Dask; the only module that imports it.
+
+A block is the result of a task that loads it, so that the scheduler has it loaded again, elsewhere,
+when the worker that held it is gone. What a block remembers is changed in place by the tasks that
+work on it: a convenience, which a block that was loaded anew lacks and makes up for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from distributed import Client, Future, LocalCluster
+from distributed.comm import CommClosedError
+from distributed.scheduler import KilledWorker
+
+from boostmetric.engines.engine import Engine, EngineError, Recipe, processors, single
+
+T = TypeVar("T")
+
+ATTEMPTS = 20
+"""How often a call is made anew whose workers died, before the fit gives up."""
+
+
+class _Placed:
+    """A block on the cluster."""
+
+    def __init__(self, client: Client, recipe: Recipe) -> None:
+        self._client, self._recipe = client, recipe
+        self.place()
+
+    def place(self) -> None:
+        """Have it loaded, by a task that has not failed before."""
+        self.future = self._client.submit(
+            _load, self._recipe, key=f"boostmetric-block-{uuid4()}", pure=False
+        )
+
+
+class Dask(Engine):
+    """Blocks on the workers of a cluster.
+
+    Parameters
+    ----------
+    client : of the cluster; None starts one on this machine, with a process for each processor,
+        and ends it with the engine
+    """
+
+    def __init__(self, client: Client | None = None) -> None:
+        self._cluster: LocalCluster | None = None
+        if client is None:
+            self._cluster = LocalCluster(
+                n_workers=processors(), threads_per_worker=1, dashboard_address=None
+            )
+            client = Client(self._cluster)
+        self._client = client
+
+    @property
+    def n_workers(self) -> int:  # type: ignore[override]
+        """The number of threads of the workers that there are now, at least 1."""
+        return max(1, sum(self._client.nthreads().values()))
+
+    def place(self, recipes: Sequence[Recipe]) -> list[_Placed]:
+        """Have the blocks loaded by the workers; does not wait for it."""
+        return [_Placed(self._client, recipe) for recipe in recipes]
+
+    def call(
+        self, function: Callable[..., T], handles: Sequence[_Placed], *arguments: Any
+    ) -> list[T]:
+        """A task for each block, where the block is."""
+
+        def submit(handle: _Placed) -> Future:
+            return self._client.submit(
+                _call, function, handle.future, *arguments, key=f"boostmetric-{uuid4()}", pure=False
+            )
+
+        tasks = [submit(handle) for handle in handles]
+        results: list[Any] = []
+        for number, handle in enumerate(handles):
+            for attempt in range(ATTEMPTS):
+                try:
+                    results.append(tasks[number].result())
+                    break
+                except KilledWorker:
+                    if attempt + 1 == ATTEMPTS:
+                        raise EngineError(
+                            f"workers died {ATTEMPTS} times over one block: has a worker memory "
+                            "enough for it? More blocks (n_blocks) are smaller ones."
+                        ) from None
+                    handle.place()
+                    tasks[number] = submit(handle)
+                except (CommClosedError, CancelledError, TimeoutError, OSError) as error:
+                    raise self._lost() from error
+        return results
+
+    def _lost(self) -> EngineError:
+        return EngineError(
+            "the connection to the scheduler of Dask is lost, and with it the blocks of the "
+            "workers. Start a scheduler and workers, and fit again."
+        )
+
+    def close(self) -> None:
+        """End the cluster, if the engine has started it."""
+        if self._cluster is not None:
+            self._client.close()
+            self._cluster.close()
+
+
+def _load(recipe: Recipe) -> Any:
+    with single():
+        return recipe.load()
+
+
+def _call(function: Callable[..., T], block: Any, *arguments: Any) -> T:
+    with single():
+        return function(block, *arguments)
