@@ -30,7 +30,7 @@ from boostmetric.points import Points, are_identical, deviations
 from boostmetric.state import Status
 from boostmetric.training import Training, check_first_pass
 
-INESSENTIAL = ("checkpoint", "n_jobs", "verbose", "warm_start")
+INESSENTIAL = ("checkpoint", "engine", "n_blocks", "n_jobs", "verbose", "warm_start")
 """Parameters that what is learned does not depend on, given where the fit starts."""
 
 
@@ -101,6 +101,13 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         A file that follows the fit: it is written every few seconds and after every pass. Where the
         file of a fit that was killed is there, `fit` with the same data and parameters goes on from
         it, and ends as if it had never been interrupted.
+    engine : None, {"serial", "threads", "dask"}, Client or Engine, default=None
+        Who works on the comparisons: None learns from them in one piece; the others from blocks of
+        them, one after another, in threads, or on the cluster of a `distributed.Client` ("dask"
+        starts one on this machine). Blocks are for the stage-wise solver with one direction in an
+        iteration. What is learned does not depend on the engine, given the number of blocks.
+    n_blocks : int or None, default=None
+        Number of blocks; None is one for each worker, or more where one would not fit.
     n_jobs : int or None, default=None
         Number of threads that look for neighbours. The result does not depend on it.
     random_state : int, RandomState or None, default=None
@@ -173,6 +180,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         n_iter_no_change: int = 50,
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
+        engine: Any = None,
+        n_blocks: int | None = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
@@ -196,6 +205,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         self.n_iter_no_change = n_iter_no_change
         self.warm_start = warm_start
         self.checkpoint = checkpoint
+        self.engine = engine
+        self.n_blocks = n_blocks
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -378,6 +389,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
                 **options_of(self.get_params(deep=False)),
                 "start": start,
             },
+            engine=self.engine,
+            n_blocks=self.n_blocks,
         )
 
     def __sklearn_tags__(self) -> Tags:

@@ -16,6 +16,7 @@ from boostmetric._warn import warn
 from boostmetric.boosting import boost
 from boostmetric.checkpoint import Checkpoint
 from boostmetric.comparisons import Comparisons
+from boostmetric.engines.fitting import boost_in_blocks
 from boostmetric.evaluation import knn_error, satisfied_share, unlike_share
 from boostmetric.holdout import (
     CHEAP,
@@ -52,6 +53,7 @@ class Training:
     rng : chooses what is held out
     checkpoint : follows the fit, or None
     boosting : the keyword arguments of `boost` but for the callback
+    engine, n_blocks : as of `boost_in_blocks`; no engine for a fit in one piece
     """
 
     labels: NDArray | csr_array | None
@@ -65,6 +67,8 @@ class Training:
     rng: np.random.RandomState = field(default_factory=np.random.RandomState)
     checkpoint: Checkpoint | None = None
     boosting: dict[str, Any] = field(default_factory=dict)
+    engine: Any = None
+    n_blocks: int | None = None
 
     def __post_init__(self) -> None:
         self._best_error = math.inf if self.checkpoint is None else self.checkpoint.best_error
@@ -135,10 +139,11 @@ class Training:
     ) -> Fit:
         """One pass on points that `base`, if any, has mapped; what early stopping keeps of it."""
         options = dict(self.boosting)
-        options["block_size"] = options["block_size"] or default_block_size(
-            options["loss"], options["solver"], points.shape[1], comparisons.n_counted
-        )
-        monitor.begin_pass(n_iterations=-(-options["max_iter"] // options["block_size"]))
+        if self.engine is None:
+            options["block_size"] = options["block_size"] or default_block_size(
+                options["loss"], options["solver"], points.shape[1], comparisons.n_counted
+            )
+        monitor.begin_pass(n_iterations=-(-options["max_iter"] // (options["block_size"] or 1)))
         early_stopping, checkpoint = self._early_stopping(points), self.checkpoint
         if checkpoint is not None and checkpoint.running:
             options["resume"] = checkpoint.running
@@ -156,7 +161,12 @@ class Training:
                 checkpoint.follow(lambda: snapshot(fit), now=stop)
             return over or stop
 
-        fit = boost(points, comparisons, callback=callback, **options)
+        fit: Fit
+        if self.engine is None:
+            fit = boost(points, comparisons, callback=callback, **options)
+        else:
+            blocks = {"engine": self.engine, "n_blocks": self.n_blocks}
+            fit = boost_in_blocks(points, comparisons, callback=callback, **blocks, **options)
         if early_stopping is not None:
             early_stopping.keep_best(fit)
             self._best_error = early_stopping.best_error

@@ -208,7 +208,7 @@ def _sums(
 ) -> tuple[float, ...]:
     """What `Block.slopes` has of one coefficient, for some comparisons."""
     moved = margins + margins.dtype.type(coef) * responses
-    n_violated = np.count_nonzero(moved <= 0)
+    n_violated = float(np.count_nonzero(moved <= 0))
     value, duals = loss.value_and_duals(moved, weights)
     products = duals * responses
     net = float(products.sum(dtype=np.float64))

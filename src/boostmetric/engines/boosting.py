@@ -38,16 +38,14 @@ class Rounds:
 
     def __init__(self, engine: Engine, handles: Sequence[Any], loss: Loss) -> None:
         self._engine, self._handles, self._loss = engine, handles, loss
-        self.n_rounds = 0
+        self.n_blocks, self.n_rounds = len(handles), 0
         self.forget()
 
     def forget(self) -> None:
         """The next steps are others than those that were told."""
         self._told = 0
 
-    def look(
-        self, fit: BlockFit, basis: NDArray | None = None, scatter: bool = True
-    ) -> Look:
+    def look(self, fit: BlockFit, basis: NDArray | None = None, scatter: bool = True) -> Look:
         """All blocks at the metric of a fit; parameters as of `Block.look`."""
         return merged_looks(self._loss, self._ask(fit, Block.look, basis, scatter))
 
@@ -77,8 +75,7 @@ class Rounds:
 class BlockFit(Fit):
     """A fit of blocks. Of the comparisons it knows sums only.
 
-    `seen` is what the last round told of the metric so far; `n_start` is the number of directions
-    of the metric that the fit began with.
+    `seen` is what the last round told of the metric so far.
     """
 
     rounds: Rounds
@@ -160,6 +157,7 @@ class BlockFit(Fit):
             "coefs": np.array(self.coefs, dtype=np.float64),
             "history": history_table(self.history),
             "numbers": np.array([self.alpha, self.alpha_max]),
+            "n_blocks": np.array(self.rounds.n_blocks),
         }
         return saved if self.basis is None else saved | {"basis": self.basis}
 

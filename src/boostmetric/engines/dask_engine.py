@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from distributed import Client, Future, LocalCluster
-from distributed.comm import CommClosedError
+from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker
 
 from boostmetric.engines.engine import Engine, EngineError, Recipe, processors, single

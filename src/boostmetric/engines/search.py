@@ -24,17 +24,17 @@ ROUNDS = 3
 AROUND = (0.5, 1.0, 2.0, 4.0)
 """Where a guess is tried, in units of it."""
 
-FAR = 0.5
-"""An estimate that may be wrong by more of itself is none."""
-
 NEAR = 1e-3
-"""One that is wrong by less is tried alone."""
+"""An estimate that is wrong by less of itself is tried alone."""
 
 NEAREST = 5
 """Points that the polynomial goes through, at most."""
 
-BEYOND = 10
-"""Coefficients of a round that looks for a root that is farther away, each twice the last."""
+GRID = 10
+"""Coefficients of a round that looks for a root of which little is known, each twice the last."""
+
+WIDE = 8.0
+"""Little is known where the ends of the bracket are farther apart."""
 
 
 class Point(NamedTuple):
@@ -121,17 +121,17 @@ def search(
 def _next(tried: dict[float, float], start: float, cap: float, precision: float) -> list[float]:
     """The coefficients of the next round; none where the root is known."""
     low, high = _bracket(tried)
-    if math.isinf(high):
-        first = low or start / 8
-        return [*(w for k in range(1, BEYOND + 1) if (w := first * 2**k) < cap), cap]
+    if high > WIDE * low:
+        first = max(low, min(start, high) / 8)
+        grid = [first * 2**k for k in range(low == first, GRID + (low == first))]
+        return [*(w for w in grid if w < min(high, cap)), *([cap] if math.isinf(high) else [])]
     root, doubt = _root(tried)
     if min(abs(root - w) for w in tried) <= precision * root or high - low <= precision * root:
         return []
-    if doubt > FAR * root:  # the bracket is wide
-        return np.geomspace(max(low, high / 2**BEYOND), high, BEYOND + 2)[1:-1].tolist()
     if doubt < NEAR * root:
         return [root]
-    return [w for w in (root - 2 * doubt, root, root + 2 * doubt) if low < w < high]
+    spread = min(doubt, (high - low) / 4)
+    return [w for w in (root - spread, root, root + spread) if low < w < high]
 
 
 def _bracket(tried: dict[float, float]) -> tuple[float, float]:
