@@ -16,7 +16,8 @@ from sklearn.datasets import load_digits, make_classification
 from boostmetric import BoostMetric, Comparisons, boost
 from boostmetric.engines.blocks import Block, Steps
 from boostmetric.engines.boosting import BlockFit
-from boostmetric.engines.engine import Engine, Serial, Threads, engine_of
+from boostmetric.engines.choice import engine_of
+from boostmetric.engines.engine import Engine, Serial, Threads
 from boostmetric.engines.fitting import boost_in_blocks
 from boostmetric.engines.recipes import parts_of
 from boostmetric.engines.search import search

@@ -107,7 +107,11 @@ class _Search:
 
 
 def product_error(n_entries: int) -> float:
-    """γ, for rows of so many entries."""
+    """γ, for rows of so many entries.
+
+    >>> product_error(24) == 2.0**-47
+    True
+    """
     return float((n_entries + 8) * np.finfo(np.float64).eps)
 
 
@@ -128,11 +132,16 @@ def likely_nearest(squares: NDArray, errors: NDArray, k: int) -> tuple[NDArray, 
     """
     last = min(k, squares.shape[1]) - 1
     limits = farthest(np.partition(squares, last, axis=1)[:, last], errors)
-    return np.nonzero((squares <= limits[:, None]) & (squares < np.inf))
+    i, j = np.nonzero((squares <= limits[:, None]) & (squares < np.inf))
+    return i, j
 
 
 def farthest(squares: NDArray, errors: NDArray) -> NDArray:
-    """What squares with such errors are at most, if they are no larger than these when rounded."""
+    """What squares with such errors are at most, if they are no larger than these when rounded.
+
+    >>> farthest(np.array([1.0, np.inf]), np.array([0.25, 0.25])).round(9)
+    array([1.5, inf])
+    """
     limits: NDArray = (squares + 2 * errors) * (1 + 4 * DIGITS)
     return limits
 
@@ -183,7 +192,11 @@ def _longest_row(points: Any) -> int:
 
 
 def row_squares(points: Any) -> NDArray:
-    """‖x‖² of every row."""
+    """‖x‖² of every row.
+
+    >>> row_squares(csr_array([[3.0, 4.0], [0.0, 1.0]]))
+    array([25.,  1.])
+    """
     if issparse(points):
         return np.asarray(points.multiply(points).sum(axis=1)).ravel()
     squares: NDArray = np.einsum("nd,nd->n", points, points)

@@ -11,7 +11,7 @@ from typing import Any
 
 from boostmetric.boosting import DEFAULT_ALPHA
 from boostmetric.eigen import EIGEN_SOLVERS
-from boostmetric.engines.engine import check_engine
+from boostmetric.engines.choice import check_engine
 from boostmetric.engines.fitting import check_options
 from boostmetric.initial import INITS
 from boostmetric.losses import LOSSES, Hinge, Loss, as_loss

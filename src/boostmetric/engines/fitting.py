@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from boostmetric.comparisons import Comparisons
 from boostmetric.engines.boosting import BlockFit, Rounds, boost_rounds
-from boostmetric.engines.engine import engine_of
+from boostmetric.engines.choice import engine_of
 from boostmetric.engines.recipes import parts_of
 from boostmetric.losses import Loss
 from boostmetric.metric import Metric
