@@ -19,7 +19,7 @@ from boostmetric.engines.boosting import BlockFit
 from boostmetric.engines.choice import engine_of
 from boostmetric.engines.engine import Engine, Serial, Threads
 from boostmetric.engines.fitting import boost_in_blocks
-from boostmetric.engines.recipes import parts_of
+from boostmetric.engines.recipes import recipes_of
 from boostmetric.engines.search import search
 from boostmetric.losses import LOSSES, Loss, as_loss
 from boostmetric.state import Status
@@ -161,7 +161,7 @@ def test_many_features_need_no_matrix(monkeypatch: pytest.MonkeyPatch, engine: E
 
 
 def test_a_block_that_knows_nothing_is_told_all(digits: tuple[NDArray, Comparisons]) -> None:
-    (recipe,) = parts_of(*digits, as_loss("logistic"), 1)
+    (recipe,) = recipes_of(*digits, as_loss("logistic"), 1)
     steps = np.linalg.qr(np.random.default_rng(0).normal(size=(digits[0].shape[1], 3)))[0].T
     every = Steps(0, steps, np.array([0.1, 0.2, 0.3]))
     followed = recipe.load()
@@ -171,16 +171,18 @@ def test_a_block_that_knows_nothing_is_told_all(digits: tuple[NDArray, Compariso
     assert new.look(Steps(2, steps[2:], every.coefs[2:])) is None
     assert new.slopes(Steps(2, steps[2:], every.coefs[2:]), steps[0], np.zeros(1)) is None
     told = new.look(every)
+    assert told is not None
     sent = pickle.loads(pickle.dumps(followed))
     assert sent.look(Steps(2, steps[2:], every.coefs[2:])) is None
     for block in (followed, sent):
         seen = block.look(every)
+        assert seen is not None
         assert (seen.value, seen.n_violated) == (told.value, told.n_violated)
         np.testing.assert_array_equal(seen.scatter, told.scatter)
 
 
 def test_a_block_goes_back(digits: tuple[NDArray, Comparisons]) -> None:
-    (recipe,) = parts_of(*digits, as_loss("logistic"), 1)
+    (recipe,) = recipes_of(*digits, as_loss("logistic"), 1)
     block: Block = recipe.load()
     direction = np.eye(digits[0].shape[1])[:1]
     nothing = Steps(0, direction[:0], np.empty(0))

@@ -16,7 +16,10 @@ from boostmetric._warn import warn
 from boostmetric.boosting import boost
 from boostmetric.checkpoint import Checkpoint
 from boostmetric.comparisons import Comparisons
+from boostmetric.engines.choice import engine_of
 from boostmetric.engines.fitting import boost_in_blocks
+from boostmetric.engines.recipes import Neighbours, Stated
+from boostmetric.engines.sources import Source
 from boostmetric.evaluation import knn_error, satisfied_share, unlike_share
 from boostmetric.holdout import (
     CHEAP,
@@ -58,7 +61,7 @@ class Training:
 
     labels: NDArray | csr_array | None
     weights: NDArray | None = None
-    comparisons: Comparisons | None = None
+    comparisons: Stated | None = None
     n_neighbors: tuple[int, int] = (3, 3)
     neighbors: str | Index = "exact"
     n_jobs: int | None = None
@@ -84,7 +87,7 @@ class Training:
                     self.labels, self.weights, self.validation_fraction, self.rng
                 )
             self._held_out = chosen
-        elif self.comparisons is not None:
+        elif isinstance(self.comparisons, Comparisons):
             m = len(self.comparisons)
             if chosen is None:
                 chosen = hold_out_comparisons(m, self.validation_fraction, self.rng)
@@ -99,7 +102,7 @@ class Training:
         return 0 if self.checkpoint is None else len(self.checkpoint.passes)
 
     def passes(
-        self, monitor: Monitor, X: Points, base: NDArray | None, n_passes: int
+        self, monitor: Monitor, X: Points | Source, base: NDArray | None, n_passes: int
     ) -> Iterator[Pass]:
         """The passes of a fit (`boost_passes`), until one is stopped; the checkpoint follows."""
         checkpoint = self.checkpoint
@@ -115,11 +118,14 @@ class Training:
         if checkpoint is not None:
             checkpoint.finish()
 
-    def compare(self, points: Points) -> Comparisons:
+    def compare(self, points: Points | Source) -> Stated:
         """The comparisons to learn from; neighbours are those among the given points."""
         if self.labels is None:
             assert self.comparisons is not None
             return self.comparisons
+        if isinstance(points, Source):
+            with engine_of(self.engine) as engine:
+                return Neighbours.among(points, self.labels, *self.n_neighbors, engine)
         weights = self.weights
         if isinstance(self._held_out, np.ndarray) and weights is not None:
             weights = weights.copy()
@@ -132,11 +138,12 @@ class Training:
             sample_weight=weights,
             n_jobs=self.n_jobs,
         )
-        return mined if self.comparisons is None else mined + self.comparisons
+        if self.comparisons is None:
+            return mined
+        assert isinstance(self.comparisons, Comparisons)
+        return mined + self.comparisons
 
-    def run(
-        self, monitor: Monitor, base: NDArray | None, points: NDArray, comparisons: Comparisons
-    ) -> Fit:
+    def run(self, monitor: Monitor, base: NDArray | None, points: Any, comparisons: Any) -> Fit:
         """One pass on points that `base`, if any, has mapped; what early stopping keeps of it."""
         options = dict(self.boosting)
         if self.engine is None:

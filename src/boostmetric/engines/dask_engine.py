@@ -12,6 +12,7 @@ from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 from uuid import uuid4
 
+import numpy as np
 from distributed import Client, Future, LocalCluster
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker
@@ -24,17 +25,23 @@ ATTEMPTS = 20
 """How often a call is made anew whose workers died, before the fit gives up."""
 
 
+LARGE = 1 << 20
+"""Bytes from which on an array is shared by the tasks of a call."""
+
+
 class _Placed:
     """A block on the cluster."""
 
-    def __init__(self, client: Client, recipe: Recipe) -> None:
+    def __init__(self, client: Client, recipe: Any) -> None:
         self._client, self._recipe = client, recipe
         self.place()
 
     def place(self) -> None:
         """Have it loaded, by a task that has not failed before."""
+        lazy = self._recipe.lazy() if hasattr(self._recipe, "lazy") else None
+        inputs = [] if lazy is None else [self._client.compute(lazy)]
         self.future = self._client.submit(
-            _load, self._recipe, key=f"boostmetric-block-{uuid4()}", pure=False
+            _load, self._recipe, *inputs, key=f"boostmetric-block-{uuid4()}", pure=False
         )
 
 
@@ -69,10 +76,11 @@ class Dask(Engine):
         self, function: Callable[..., T], handles: Sequence[_Placed], *arguments: Any
     ) -> list[T]:
         """A task for each block, where the block is."""
+        shared = [self._shared(argument) for argument in arguments]
 
         def submit(handle: _Placed) -> Future:
             return self._client.submit(
-                _call, function, handle.future, *arguments, key=f"boostmetric-{uuid4()}", pure=False
+                _call, function, handle.future, *shared, key=f"boostmetric-{uuid4()}", pure=False
             )
 
         tasks = [submit(handle) for handle in handles]
@@ -94,6 +102,12 @@ class Dask(Engine):
                     raise self._lost() from error
         return results
 
+    def _shared(self, argument: Any) -> Any:
+        """A large array becomes the result of a task, so that it is sent once and not per block."""
+        if not isinstance(argument, np.ndarray) or argument.nbytes < LARGE:
+            return argument
+        return self._client.submit(_same, argument, key=f"boostmetric-{uuid4()}", pure=False)
+
     def _lost(self) -> EngineError:
         return EngineError(
             "the connection to the scheduler of Dask is lost, and with it the blocks of the "
@@ -107,9 +121,13 @@ class Dask(Engine):
             self._cluster.close()
 
 
-def _load(recipe: Recipe) -> Any:
+def _load(recipe: Recipe, *inputs: Any) -> Any:
     with single():
-        return recipe.load()
+        return recipe.load(*inputs)
+
+
+def _same(given: T) -> T:
+    return given
 
 
 def _call(function: Callable[..., T], block: Any, *arguments: Any) -> T:

@@ -45,7 +45,11 @@ def processors() -> int:
 
 
 class Recipe(Protocol):
-    """What a block can be made from, at any time and by any worker; small enough to be sent."""
+    """What a block can be made from, at any time and by any worker; small enough to be sent.
+
+    `lazy`, which a recipe need not have, gives what Dask has to compute first, or None; `load` is
+    then called with the result.
+    """
 
     def load(self) -> Any:
         """The block."""

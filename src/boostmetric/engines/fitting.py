@@ -7,10 +7,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from boostmetric.comparisons import Comparisons
 from boostmetric.engines.boosting import BlockFit, Rounds, boost_rounds
 from boostmetric.engines.choice import engine_of
-from boostmetric.engines.recipes import parts_of
+from boostmetric.engines.recipes import Stated, recipes_of
+from boostmetric.engines.sources import Source
 from boostmetric.losses import Loss
 from boostmetric.metric import Metric
 from boostmetric.points import Points
@@ -19,8 +19,8 @@ from boostmetric.state import Fit
 
 
 def boost_in_blocks(
-    X: Points,
-    comparisons: Comparisons,
+    X: Points | Source,
+    comparisons: Stated,
     loss: Loss,
     *,
     engine: Any,
@@ -45,6 +45,8 @@ def boost_in_blocks(
 
     Parameters
     ----------
+    X : points in memory, or a `Source`, whose rows are read where they are needed
+    comparisons : `Comparisons`, or a `ComparisonSource`, or the `Neighbours` of points
     engine : "serial", "threads", "dask", a `distributed.Client` or an `Engine`
     n_blocks : number of blocks; None is one for each worker of the engine
     others : as of `boost`
@@ -52,6 +54,7 @@ def boost_in_blocks(
     Examples
     --------
     >>> import numpy as np
+    >>> from boostmetric import Comparisons
     >>> from boostmetric.losses import Logistic
     >>> X = np.random.default_rng(0).normal(size=(60, 3))
     >>> comparisons = Comparisons.from_labels(X, X[:, 0] > 0)
@@ -66,7 +69,7 @@ def boost_in_blocks(
         n_blocks = int(resume["n_blocks"])
     with engine_of(engine) as workers:
         n_blocks = min(n_blocks or workers.n_workers, len(comparisons))
-        handles = workers.place(list(parts_of(X, comparisons, loss, n_blocks)))
+        handles = workers.place(list(recipes_of(X, comparisons, loss, n_blocks)))
         fit = BlockFit(
             Rounds(workers, handles, loss),
             REGULARIZERS[regularizer](alpha),

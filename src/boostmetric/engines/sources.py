@@ -7,7 +7,7 @@ counts rows as the source does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ class Source:
     ----------
     store : of an array of shape (n, D)
     label_store : of one of shape (n,), or None
+    base : array of shape (d, D), by which rows are mapped once they are read, or None
 
     Examples
     --------
@@ -51,6 +52,7 @@ class Source:
 
     store: Store
     label_store: Store | None = None
+    base: NDArray | None = None
 
     def __post_init__(self) -> None:
         name, shape, dtype = self.store.name, self.store.shape, self.store.dtype
@@ -69,9 +71,18 @@ class Source:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, D)."""
+        """(n, D), or (n, d) where rows are mapped."""
         n, D = self.store.shape
-        return n, D
+        return n, D if self.base is None else len(self.base)
+
+    @property
+    def identity(self) -> str:
+        """What tells it from others without reading it: its name, shape and type."""
+        return f"{self.store.name} {self.store.shape} {self.store.dtype}"
+
+    def mapped(self, base: NDArray) -> Source:
+        """The points X·baseᵀ."""
+        return replace(self, base=base if self.base is None else base @ self.base)
 
     @property
     def dtype(self) -> np.dtype:
@@ -100,7 +111,7 @@ class Source:
         return self.store.lazy(rows)
 
     def checked(self, points: NDArray, rows: NDArray | slice) -> NDArray:
-        """Rows that were read, in the type of the source; refuses what is missing or infinite."""
+        """Rows that were read, as they are to be; refuses what is missing or infinite."""
         points = np.ascontiguousarray(points, dtype=self.dtype)
         bad = np.flatnonzero(~np.isfinite(points).all(axis=1))
         if len(bad):
@@ -110,13 +121,26 @@ class Source:
                 f"that were read: {numbers} (the first of all is 0). Fill them in, or leave these "
                 "rows out."
             )
-        return points
+        if self.base is None:
+            return points
+        mapped: NDArray = points @ self.base.T.astype(self.dtype)
+        return mapped
 
     def labels(self) -> NDArray | None:
         """All labels, as they are stored; None where there are none."""
         if self.label_store is None:
             return None
         return _fetched(self.label_store, self.label_store.read, slice(0, self.shape[0]))
+
+
+def is_outside(X: Any) -> bool:
+    """Whether X is not in memory, but a source or what can be made one: a path, Zarr's or Dask's.
+
+    >>> is_outside("points.npy"), is_outside(np.zeros((2, 2)))
+    (True, False)
+    """
+    module = type(X).__module__.split(".")[0]
+    return isinstance(X, str | Path | Source) or module in ("zarr", "dask")
 
 
 def as_source(X: Any, y: Any = None, *, label: str | None = None) -> Source:
@@ -198,6 +222,11 @@ class ComparisonSource:
 
     def __len__(self) -> int:
         return self.store.shape[0]
+
+    @property
+    def identity(self) -> str:
+        """What tells it from others without reading it."""
+        return f"{self.store.name} {self.store.shape} {self.n_points}"
 
     @property
     def parts(self) -> list[slice]:
