@@ -17,8 +17,8 @@ from boostmetric import BoostMetric, Comparisons, boost
 from boostmetric.engines.blocks import Block, Steps
 from boostmetric.engines.boosting import BlockFit
 from boostmetric.engines.choice import engine_of
-from boostmetric.engines.engine import Engine, Serial, Threads
-from boostmetric.engines.fitting import boost_in_blocks
+from boostmetric.engines.engine import Engine, EngineError, Serial, Threads
+from boostmetric.engines.fitting import block_bytes, boost_in_blocks, layout
 from boostmetric.engines.recipes import recipes_of
 from boostmetric.engines.search import search
 from boostmetric.losses import LOSSES, Loss, as_loss
@@ -173,7 +173,7 @@ def test_a_block_that_knows_nothing_is_told_all(digits: tuple[NDArray, Compariso
     told = new.look(every)
     assert told is not None
     sent = pickle.loads(pickle.dumps(followed))
-    assert sent.look(Steps(2, steps[2:], every.coefs[2:])) is None
+    assert sent.look(Steps(2, steps[2:], every.coefs[2:])) is not None
     for block in (followed, sent):
         seen = block.look(every)
         assert seen is not None
@@ -286,3 +286,40 @@ def test_an_engine_ends_with_its_context() -> None:
     given = Serial()
     with engine_of(given) as same:
         assert same is given
+
+
+class Small(Serial):
+    """An engine of three workers with little memory."""
+
+    n_workers = 3
+
+    def __init__(self, memory: int) -> None:
+        self.memory = memory
+
+
+def test_blocks_are_as_many_as_memory_asks_for() -> None:
+    problem = {"m": 90_000, "n": 10_000, "D": 50, "itemsize": 8}
+    whole = block_bytes(**problem)
+    assert whole == 2 * 10_000 * 50 * 8 + 260 * 90_000 + 16 * 50**2
+    assert layout(Serial(), None, **problem) == 1
+    assert layout(Small(2 * whole), None, **problem) == 3
+    n_blocks = layout(Small(whole // 4), None, **problem)
+    assert n_blocks % 3 == 0
+    least = block_bytes(m=90_000 // n_blocks, n=10_000, D=50, itemsize=8)
+    fewer = block_bytes(m=90_000 // (n_blocks - 3), n=10_000, D=50, itemsize=8)
+    assert least <= whole // 8 < fewer
+
+
+def test_a_block_that_does_not_fit_is_refused_with_the_arithmetic(
+    digits: tuple[NDArray, Comparisons],
+) -> None:
+    with pytest.raises(EngineError) as caught:
+        learn(digits, "logistic", Small(1_000_000), n_blocks=2)
+    message = str(caught.value)
+    m, (n, D) = len(digits[1]), digits[0].shape
+    need = block_bytes(m=-(-m // 2), n=n, D=D, itemsize=8)
+    assert f"takes up to {need / 1e6:.1f} MB" in message
+    assert "half of the 1.0 MB" in message
+    assert "n_blocks" in message
+    with pytest.raises(EngineError, match="even one comparison"):
+        learn(digits, "logistic", Small(1000), n_blocks=None)

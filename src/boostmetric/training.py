@@ -17,6 +17,7 @@ from boostmetric.boosting import boost
 from boostmetric.checkpoint import Checkpoint
 from boostmetric.comparisons import Comparisons
 from boostmetric.engines.choice import engine_of
+from boostmetric.engines.engine import EngineError
 from boostmetric.engines.fitting import boost_in_blocks
 from boostmetric.engines.recipes import Neighbours, Stated
 from boostmetric.engines.sources import Source
@@ -173,7 +174,12 @@ class Training:
             fit = boost(points, comparisons, callback=callback, **options)
         else:
             blocks = {"engine": self.engine, "n_blocks": self.n_blocks}
-            fit = boost_in_blocks(points, comparisons, callback=callback, **blocks, **options)
+            try:
+                fit = boost_in_blocks(points, comparisons, callback=callback, **blocks, **options)
+            except EngineError as error:
+                if checkpoint is None or not checkpoint.path.exists():
+                    raise
+                raise EngineError(f"{error} The fit goes on from {checkpoint.path}.") from error
         if early_stopping is not None:
             early_stopping.keep_best(fit)
             self._best_error = early_stopping.best_error

@@ -69,8 +69,7 @@ class Look:
 class Block:
     """A problem that is a part of a larger one, and where it is at.
 
-    What it remembers are margins and responses, which depend on the problem and the steps alone;
-    a copy that is sent elsewhere remembers nothing.
+    What it remembers are margins and responses, which depend on the problem and the steps alone.
 
     Parameters
     ----------
@@ -79,9 +78,6 @@ class Block:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self._begin()
-
-    def _begin(self) -> None:
         self._lock = Lock()
         self._n_steps = 0
         self._margins: NDArray | None = None
@@ -89,11 +85,11 @@ class Block:
         self._valued: tuple[float, NDArray] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"problem": self.problem}
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.problem = state["problem"]
-        self._begin()
+        self.__dict__.update(state)
+        self._lock = Lock()
 
     def look(self, steps: Steps, basis: NDArray | None = None, scatter: bool = True) -> Look | None:
         """The block after these steps; None if it is not at the first of them, and needs them all.

@@ -68,6 +68,12 @@ class Dask(Engine):
         """The number of threads of the workers that there are now, at least 1."""
         return max(1, sum(self._client.nthreads().values()))
 
+    @property
+    def memory(self) -> int | None:  # type: ignore[override]
+        """Bytes that the smallest worker may take, where that is limited."""
+        limits: list[int] = self._client.run_on_scheduler(_memory_limits)
+        return min(limits, default=None)
+
     def place(self, recipes: Sequence[Recipe]) -> list[_Placed]:
         """Have the blocks loaded by the workers; does not wait for it."""
         return [_Placed(self._client, recipe) for recipe in recipes]
@@ -76,6 +82,20 @@ class Dask(Engine):
         self, function: Callable[..., T], handles: Sequence[_Placed], *arguments: Any
     ) -> list[T]:
         """A task for each block, where the block is."""
+        try:
+            return self._called(function, handles, arguments)
+        except Exception as error:
+            connected = self._client.status == "running"
+            if connected and not isinstance(error, CommClosedError | CancelledError):
+                raise
+            raise EngineError(
+                "the connection to the scheduler of Dask is lost, and with it the blocks of its "
+                "workers. Start a scheduler and workers, and fit again."
+            ) from error
+
+    def _called(
+        self, function: Callable[..., T], handles: Sequence[_Placed], arguments: tuple[Any, ...]
+    ) -> list[T]:
         shared = [self._shared(argument) for argument in arguments]
 
         def submit(handle: _Placed) -> Future:
@@ -84,23 +104,23 @@ class Dask(Engine):
             )
 
         tasks = [submit(handle) for handle in handles]
-        results: list[Any] = []
-        for number, handle in enumerate(handles):
-            for attempt in range(ATTEMPTS):
-                try:
-                    results.append(tasks[number].result())
-                    break
-                except KilledWorker:
-                    if attempt + 1 == ATTEMPTS:
-                        raise EngineError(
-                            f"workers died {ATTEMPTS} times over one block: has a worker memory "
-                            "enough for it? More blocks (n_blocks) are smaller ones."
-                        ) from None
-                    handle.place()
-                    tasks[number] = submit(handle)
-                except (CommClosedError, CancelledError, TimeoutError, OSError) as error:
-                    raise self._lost() from error
-        return results
+        return [
+            self._result(task, handle, submit) for task, handle in zip(tasks, handles, strict=True)
+        ]
+
+    @staticmethod
+    def _result(task: Future, handle: _Placed, submit: Callable[[_Placed], Future]) -> Any:
+        """What a task returns; where the scheduler has given it up, that of another one."""
+        for _ in range(ATTEMPTS):
+            try:
+                return task.result()
+            except KilledWorker:
+                handle.place()
+                task = submit(handle)
+        raise EngineError(
+            f"workers died {ATTEMPTS} times over one block: have they memory enough for it? More "
+            "blocks (n_blocks) are smaller ones."
+        )
 
     def _shared(self, argument: Any) -> Any:
         """A large array becomes the result of a task, so that it is sent once and not per block."""
@@ -108,17 +128,17 @@ class Dask(Engine):
             return argument
         return self._client.submit(_same, argument, key=f"boostmetric-{uuid4()}", pure=False)
 
-    def _lost(self) -> EngineError:
-        return EngineError(
-            "the connection to the scheduler of Dask is lost, and with it the blocks of the "
-            "workers. Start a scheduler and workers, and fit again."
-        )
-
     def close(self) -> None:
         """End the cluster, if the engine has started it."""
         if self._cluster is not None:
             self._client.close()
             self._cluster.close()
+
+
+def _memory_limits(dask_scheduler: Any) -> list[int]:
+    return [
+        worker.memory_limit for worker in dask_scheduler.workers.values() if worker.memory_limit
+    ]
 
 
 def _load(recipe: Recipe, *inputs: Any) -> Any:

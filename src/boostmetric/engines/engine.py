@@ -61,6 +61,9 @@ class Engine(ABC):
     n_workers: int = 1
     """Number of blocks that are worked on at a time."""
 
+    memory: int | None = None
+    """Bytes that a worker has, where that is known."""
+
     @abstractmethod
     def place(self, recipes: Sequence[Recipe]) -> Sequence[Any]:
         """Have blocks loaded; handles of them, for `call`."""
