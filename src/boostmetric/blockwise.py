@@ -70,8 +70,8 @@ class _Search:
         self._points, self._labels, self._n_neighbors = points, labels, n_neighbors
         self._centred = centred(points.astype(np.float64))
         self._transposed = csr_array(self._centred.T) if issparse(points) else self._centred.T
-        self._sizes = _row_squares(self._centred)
-        gamma = (_longest_row(self._centred) + 8) * np.finfo(np.float64).eps
+        self._sizes = row_squares(self._centred)
+        gamma = product_error(_longest_row(self._centred))
         self._errors = gamma * (self._sizes + self._sizes.max())
 
     def blocks(self) -> Iterator[slice]:
@@ -98,30 +98,92 @@ class _Search:
 
     def _chosen(self, block: slice, squares: NDArray, k: int) -> NDArray:
         """The k points with the smallest squares, after a closer look, of shape (block, k)."""
-        last = min(k, squares.shape[1]) - 1
         errors = self._errors[block]
-        limits = (np.partition(squares, last, axis=1)[:, last] + 2 * errors) * (1 + 4 * DIGITS)
-        i, j = np.nonzero((squares <= limits[:, None]) & (squares < np.inf))
+        i, j = likely_nearest(squares, errors, k)
         near = squares[i, j]
         unsure = np.flatnonzero(errors[i] > SURE * near)
-        near[unsure] = self._pair_squares(i[unsure] + block.start, j[unsure])
-        order = np.lexsort((j, rounded(near), i))
-        i, j = i[order], j[order]
-        rank = np.arange(len(i)) - np.searchsorted(i, i)
-        chosen = np.full((len(squares), k), NONE, dtype=np.intp)
-        kept = rank < k
-        chosen[i[kept], rank[kept]] = j[kept]
-        return chosen
+        near[unsure] = pair_squares(self._points, i[unsure] + block.start, self._points, j[unsure])
+        return smallest(i, rounded(near), j, (len(squares), k))[1]
 
-    def _pair_squares(self, i: NDArray, j: NDArray) -> NDArray:
-        """‖x_i − x_j‖² of pairs, from differences in float64."""
-        squares = np.empty(len(i))
-        size = rows_at_once(self._points, CHUNK_ENTRIES)
-        for begin in range(0, len(i), size):
-            pairs = slice(begin, begin + size)
-            one, other = self._points[i[pairs]], self._points[j[pairs]]
-            squares[pairs] = _row_squares(one.astype(np.float64) - other)
-        return squares
+
+def product_error(n_entries: int) -> float:
+    """γ, for rows of so many entries.
+
+    >>> product_error(24) == 2.0**-47
+    True
+    """
+    return float((n_entries + 8) * np.finfo(np.float64).eps)
+
+
+def likely_nearest(squares: NDArray, errors: NDArray, k: int) -> tuple[NDArray, NDArray]:
+    """Pairs (row, column) that may be of the k smallest of their row; infinite ones are not.
+
+    Parameters
+    ----------
+    squares : array of shape (n, p)
+    errors : array of shape (n,), by how much those of a row may be wrong
+    k : how many are looked for
+
+    Examples
+    --------
+    >>> i, j = likely_nearest(np.array([[4.0, 1.0, 1.5, np.inf]]), np.array([0.3]), 1)
+    >>> j.tolist()
+    [1, 2]
+    """
+    last = min(k, squares.shape[1]) - 1
+    limits = farthest(np.partition(squares, last, axis=1)[:, last], errors)
+    i, j = np.nonzero((squares <= limits[:, None]) & (squares < np.inf))
+    return i, j
+
+
+def farthest(squares: NDArray, errors: NDArray) -> NDArray:
+    """What squares with such errors are at most, if they are no larger than these when rounded.
+
+    >>> farthest(np.array([1.0, np.inf]), np.array([0.25, 0.25])).round(9)
+    array([1.5, inf])
+    """
+    limits: NDArray = (squares + 2 * errors) * (1 + 4 * DIGITS)
+    return limits
+
+
+def smallest(
+    owners: NDArray, squares: NDArray, rows: NDArray, shape: tuple[int, int]
+) -> tuple[NDArray, NDArray]:
+    """Of pairs (owner, row) the first k of each of n owners, by square and then by row.
+
+    Returns
+    -------
+    squares : array of the given shape (n, k); infinite where there are no more
+    rows : the same, with `NONE`
+
+    Examples
+    --------
+    >>> smallest(np.array([1, 0, 1]), np.array([2.0, 5.0, 2.0]), np.array([9, 8, 7]), (2, 2))[1]
+    array([[ 8, -1],
+           [ 7,  9]])
+    """
+    order = np.lexsort((rows, squares, owners))
+    owners = owners[order]
+    rank = np.arange(len(owners)) - np.searchsorted(owners, owners)
+    kept = rank < shape[1]
+    places, chosen = (owners[kept], rank[kept]), order[kept]
+    found = np.full(shape, np.inf), np.full(shape, NONE, dtype=np.intp)
+    found[0][places], found[1][places] = squares[chosen], rows[chosen]
+    return found
+
+
+def pair_squares(one: Points, i: NDArray, other: Points, j: NDArray) -> NDArray:
+    """‖x_i − x'_j‖² of pairs, from differences in float64.
+
+    >>> pair_squares(np.eye(2), np.array([0, 1]), np.zeros((1, 2)), np.array([0, 0]))
+    array([1., 1.])
+    """
+    squares = np.empty(len(i))
+    size = rows_at_once(one, CHUNK_ENTRIES)
+    for begin in range(0, len(i), size):
+        pairs = slice(begin, begin + size)
+        squares[pairs] = row_squares(one[i[pairs]].astype(np.float64) - other[j[pairs]])
+    return squares
 
 
 def _longest_row(points: Any) -> int:
@@ -129,8 +191,12 @@ def _longest_row(points: Any) -> int:
     return int(np.diff(points.indptr).max()) if issparse(points) else points.shape[1]
 
 
-def _row_squares(points: Any) -> NDArray:
-    """‖x‖² of every row."""
+def row_squares(points: Any) -> NDArray:
+    """‖x‖² of every row.
+
+    >>> row_squares(csr_array([[3.0, 4.0], [0.0, 1.0]]))
+    array([25.,  1.])
+    """
     if issparse(points):
         return np.asarray(points.multiply(points).sum(axis=1)).ravel()
     squares: NDArray = np.einsum("nd,nd->n", points, points)

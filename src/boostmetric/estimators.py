@@ -15,6 +15,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from boostmetric._version import __version__
 from boostmetric.checkpoint import Checkpoint, digest, settings_of
 from boostmetric.comparisons import Comparisons
+from boostmetric.engines.recipes import Stated
+from boostmetric.engines.sources import ComparisonSource, Source, as_source, is_outside
 from boostmetric.evaluation import satisfied_share
 from boostmetric.initial import CENTRING, as_components, starting_transformation
 from boostmetric.labels import as_indicator, check_labels
@@ -30,7 +32,7 @@ from boostmetric.points import Points, are_identical, deviations
 from boostmetric.state import Status
 from boostmetric.training import Training, check_first_pass
 
-INESSENTIAL = ("checkpoint", "n_jobs", "verbose", "warm_start")
+INESSENTIAL = ("checkpoint", "engine", "n_blocks", "n_jobs", "verbose", "warm_start")
 """Parameters that what is learned does not depend on, given where the fit starts."""
 
 
@@ -101,6 +103,13 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         A file that follows the fit: it is written every few seconds and after every pass. Where the
         file of a fit that was killed is there, `fit` with the same data and parameters goes on from
         it, and ends as if it had never been interrupted.
+    engine : None, {"serial", "threads", "dask"}, Client or Engine, default=None
+        Who works on the comparisons: None learns from them in one piece; the others from blocks of
+        them, one after another, in threads, or on the cluster of a `distributed.Client` ("dask"
+        starts one on this machine). Blocks are for the stage-wise solver with one direction in an
+        iteration. What is learned does not depend on the engine, given the number of blocks.
+    n_blocks : int or None, default=None
+        Number of blocks; None is one for each worker, or more where one would not fit.
     n_jobs : int or None, default=None
         Number of threads that look for neighbours. The result does not depend on it.
     random_state : int, RandomState or None, default=None
@@ -173,6 +182,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         n_iter_no_change: int = 50,
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
+        engine: Any = None,
+        n_blocks: int | None = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
@@ -196,6 +207,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         self.n_iter_no_change = n_iter_no_change
         self.warm_start = warm_start
         self.checkpoint = checkpoint
+        self.engine = engine
+        self.n_blocks = n_blocks
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -214,10 +227,14 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         Parameters
         ----------
         X : array of shape (n, D); float32 is kept, anything else becomes float64. A sparse X stays
-            sparse, but for its products with directions
+            sparse, but for its products with directions. Or points that are not in memory: an array
+            or DataFrame of Dask, a Zarr array, or the path of a .npy file, a Zarr array or a
+            Parquet dataset (`engines.sources.as_source`)
         y : array of shape (n,), labels of any type; or an indicator of shape (n, L) of 0 and 1,
-            dense or sparse: points that share a label are similar
-        comparisons : Comparisons of the rows of this X
+            dense or sparse: points that share a label are similar. Of a DataFrame of Dask or a
+            Parquet dataset, the name of the column of labels
+        comparisons : Comparisons of the rows of this X. Of points that are not in memory also
+            triplets or quadruplets that are not, (m, 3) or (m, 4) row numbers in such a form
         sample_weight : array of shape (n,), the weight of the comparisons that are made from a
             point and its neighbours; a weight of 2 is the same as giving the point twice, one of 0
             as leaving it out
@@ -228,30 +245,40 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         """
         check_parameters(self.get_params(deep=False))
         resumed = getattr(self, "_resume", None) if self.warm_start else None
-        X = self._validate_points(X, reset=resumed is None)
-        labels, weights = self._check_targets(X, y, comparisons, sample_weight)
-        self._check_needs(labels, sample_weight)
-        if are_identical(X):
-            raise ValueError(f"all {X.shape[0]} points are identical: there is no metric to learn.")
-        if isinstance(self.n_components, Integral) and self.n_components > X.shape[1]:
-            raise ValueError(f"n_components={self.n_components}, but X has {X.shape[1]} features.")
+        points: Points | Source
+        stated: Stated | None = comparisons
+        if is_outside(X):
+            points, labels, stated = self._outside(X, y, comparisons, sample_weight)
+            weights = None
+        else:
+            points = self._validate_points(X, reset=resumed is None)
+            labels, weights = self._check_targets(points, y, comparisons, sample_weight)
+            self._check_needs(labels, sample_weight)
+            if are_identical(points):
+                raise ValueError(
+                    f"all {points.shape[0]} points are identical: there is no metric to learn."
+                )
+        if isinstance(self.n_components, Integral) and self.n_components > points.shape[1]:
+            raise ValueError(
+                f"n_components={self.n_components}, but X has {points.shape[1]} features."
+            )
 
         base, start = resumed or (
-            starting_transformation(self.init, X, labels, weights, self.n_components),
+            starting_transformation(self.init, points, labels, weights, self.n_components),
             None,
         )
-        base = None if base is None else base.astype(X.dtype)
+        base = None if base is None else base.astype(points.dtype)
         n_passes = 1 if resumed else self.n_passes
-        training = self._training(X, labels, weights, comparisons, base, start)
-        fit_data = {"X": X, "y": y, "metadata": {"sample_weight": sample_weight}}
+        training = self._training(points, labels, weights, stated, base, start)
+        fit_data = {"X": points, "y": y, "metadata": {"sample_weight": sample_weight}}
         monitor = Monitor(self, self._metric_attributes, n_passes, fit_data, training.n_done)
-        passes, failure = completed(training.passes(monitor, X, base, n_passes))
+        passes, failure = completed(training.passes(monitor, points, base, n_passes))
         check_first_pass(passes[0].fit, self.alpha)
         fruitful = [done for done in passes if done.fit.metric.n_directions]
         metric = (
             fruitful[-1].metric
             if fruitful
-            else Metric.from_components(as_components(base, X.shape[1], X.dtype))
+            else Metric.from_components(as_components(base, points.shape[1], points.dtype))
         )
         self._resume = (fruitful[-1].base, fruitful[-1].fit.metric) if fruitful else None
         self.status_ = passes[-1].fit.status if failure is None else Status.FAILED
@@ -259,7 +286,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         self.duality_gap_ = passes[-1].fit.duality_gap
         self.history_ = history_of(passes)
         self.n_iter_ = len(self.history_["pass"])
-        metric = with_origin(metric, self, self._facts(X, passes[-1].fit.n_comparisons))
+        metric = with_origin(metric, self, self._facts(points, passes[-1].fit.n_comparisons))
         for name, value in self._metric_attributes(metric).items():
             setattr(self, name, value)
         monitor.end()
@@ -287,7 +314,9 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         X = self._validate_points(X, reset=False)
         labels, _ = self._check_targets(X, y, comparisons, None)
         training = Training(labels, comparisons=comparisons, n_neighbors=self._neighbors())
-        return satisfied_share(self.metric_, X, training.compare(X))
+        compared = training.compare(X)
+        assert isinstance(compared, Comparisons)
+        return satisfied_share(self.metric_, X, compared)
 
     def _neighbors(self) -> tuple[int, int]:
         """The numbers of targets and of impostors."""
@@ -325,6 +354,46 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         _, weights = check_labels(labels, sample_weight)
         return labels, weights
 
+    def _outside(
+        self,
+        X: Any,
+        y: Any,
+        comparisons: Any,
+        sample_weight: ArrayLike | None,
+    ) -> tuple[Source, NDArray | None, Stated | None]:
+        """Points that are not in memory, their labels or their comparisons; refuses the rest."""
+        for name, given, will_do in (
+            ("sample_weight", sample_weight, sample_weight is None),
+            ("init", self.init, not isinstance(self.init, str)),
+            ("early_stopping", self.early_stopping, not self.early_stopping),
+            ("neighbors", self.neighbors, self.neighbors == "exact"),
+        ):
+            if not will_do:
+                raise ValueError(
+                    f"{name}={given!r:.80} needs points in memory, and X is a "
+                    f"{type(X).__name__}: leave {name} out, or read X first."
+                )
+        label = y if isinstance(y, str) else None
+        source = as_source(X, None if label else y, label=label)
+        self.n_features_in_ = source.shape[1]
+        self.__dict__.pop("feature_names_in_", None)
+        labels = source.labels() if y is not None else None
+        if (labels is None) == (comparisons is None):
+            raise ValueError(
+                f"{type(self).__name__} needs labels y or comparisons of points that are not in "
+                f"memory, and {'neither' if labels is None else 'both'} came."
+            )
+        if labels is None:
+            if self.n_passes > 1:
+                raise ValueError(f"n_passes={self.n_passes} needs labels y.")
+            if isinstance(comparisons, Comparisons):
+                comparisons.check_points(source.shape[0])
+                return source, None, comparisons
+            return source, None, ComparisonSource.of(comparisons, source.shape[0])
+        known = single_labels(labels)
+        check_labels(known, None)
+        return source, known, None
+
     def _check_needs(
         self, labels: NDArray | csr_array | None, sample_weight: ArrayLike | None
     ) -> None:
@@ -347,10 +416,10 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
 
     def _training(
         self,
-        X: Points,
+        X: Points | Source,
         labels: NDArray | csr_array | None,
         weights: NDArray | None,
-        comparisons: Comparisons | None,
+        comparisons: Stated | None,
         base: NDArray | None,
         start: Metric | None,
     ) -> Training:
@@ -361,7 +430,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
             checkpoint = Checkpoint(
                 self.checkpoint,
                 settings_of(settings | {"boostmetric": __version__}),
-                digest(X, labels, weights, comparisons, base, start),
+                digest(*map(_identified, (X, labels, weights, comparisons, base, start))),
             )
         return Training(
             labels,
@@ -378,6 +447,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
                 **options_of(self.get_params(deep=False)),
                 "start": start,
             },
+            engine=self.engine or ("serial" if isinstance(X, Source) else None),
+            n_blocks=self.n_blocks,
         )
 
     def __sklearn_tags__(self) -> Tags:
@@ -385,11 +456,12 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         tags.input_tags.sparse = not (isinstance(self.init, str) and self.init in CENTRING)
         return tags
 
-    def _facts(self, X: Points, n_comparisons: int) -> dict[str, Any]:
+    def _facts(self, X: Points | Source, n_comparisons: int) -> dict[str, Any]:
         """What the metric is to tell of the fit."""
+        known = {} if isinstance(X, Source) else {"deviations": deviations(X).tolist()}
         return {
             "n_samples": X.shape[0],
-            "deviations": deviations(X).tolist(),
+            **known,
             "n_comparisons": n_comparisons,
             "n_iter": self.n_iter_,
             "status": self.status_.name,
@@ -403,3 +475,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         if self.n_components is not None:
             metric = metric.truncate(self.n_components)
         return {"metric_": metric, "components_": metric.components}
+
+
+def _identified(part: Any) -> Any:
+    """What a digest is taken of: of what is not in memory, its name and shape."""
+    return part.identity if isinstance(part, Source | ComparisonSource) else part

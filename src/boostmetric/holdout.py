@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from boostmetric.labels import Labels
 from boostmetric.metric import Metric
-from boostmetric.state import Boosting
+from boostmetric.state import Fit
 
 CHEAP = 1_000_000
 """Number of distances up to which held-out data are classified after every iteration."""
@@ -77,7 +77,7 @@ class EarlyStopping:
     def __post_init__(self) -> None:
         self._best_at = self._last_look = 0
 
-    def __call__(self, fit: Boosting) -> bool:
+    def __call__(self, fit: Fit) -> bool:
         """Whether to stop."""
         if fit.n_tried - self._last_look >= self.stride:
             self.look(fit)
@@ -98,7 +98,7 @@ class EarlyStopping:
         if "coefs" in saved:
             self.best_metric = Metric(saved["directions"], saved["coefs"])
 
-    def look(self, fit: Boosting) -> None:
+    def look(self, fit: Fit) -> None:
         """Measure the error of the metric so far."""
         metric, self._last_look = fit.metric, fit.n_tried
         error = self.error(metric)
@@ -106,9 +106,9 @@ class EarlyStopping:
             self.best_error, self.best_metric = error, metric
             self._best_at = fit.n_tried
 
-    def keep_best(self, fit: Boosting) -> None:
+    def keep_best(self, fit: Fit) -> None:
         """Bring a finished fit back to the best metric, or to none if that is not its own."""
         if fit.history:
             self.look(fit)
-        D = fit.problem.n_features
+        D = fit.n_features
         fit.restart(self.best_metric or Metric(np.empty((D, 0)), np.empty(0)))

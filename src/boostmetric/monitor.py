@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from boostmetric.metric import Metric
 from boostmetric.passes import Pass
-from boostmetric.state import Boosting
+from boostmetric.state import Fit
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -122,7 +122,7 @@ class Monitor:
             self._pass = self._root.subcontext(task_name="pass", max_subtasks=n_iterations)
             self._pass.call_on_fit_task_begin(estimator=self._estimator, **self._fit_data)
 
-    def iteration(self, base: NDArray | None, fit: Boosting) -> bool:
+    def iteration(self, base: NDArray | None, fit: Fit) -> bool:
         """An iteration of a pass on the image of `base` is done; whether the fit is to end."""
         verbose = self._estimator.verbose
         done = fit.history[-1]
@@ -134,7 +134,7 @@ class Monitor:
                 done.objective,
                 done.lambda_max,
                 done.n_violated,
-                len(fit.margins),
+                fit.n_comparisons,
                 done.seconds,
             )
         if self._listener is not None:
@@ -152,7 +152,7 @@ class Monitor:
         self.stopped |= bool(asked)
         return self.stopped
 
-    def _progress(self, fit: Boosting) -> Progress:
+    def _progress(self, fit: Fit) -> Progress:
         done = fit.history[-1]
         return Progress(
             number=self._n_begun,
@@ -162,11 +162,11 @@ class Monitor:
             objective=done.objective,
             lambda_max=done.lambda_max,
             n_violated=done.n_violated,
-            n_comparisons=len(fit.margins),
+            n_comparisons=fit.n_comparisons,
             seconds=done.seconds,
         )
 
-    def end_pass(self, fit: Boosting) -> None:
+    def end_pass(self, fit: Fit) -> None:
         """A pass has ended."""
         if self._estimator.verbose > 0:
             n_iter = len(fit.history)

@@ -11,6 +11,8 @@ from typing import Any
 
 from boostmetric.boosting import DEFAULT_ALPHA
 from boostmetric.eigen import EIGEN_SOLVERS
+from boostmetric.engines.choice import check_engine
+from boostmetric.engines.fitting import check_options
 from boostmetric.initial import INITS
 from boostmetric.losses import LOSSES, Hinge, Loss, as_loss
 from boostmetric.neighbors import check_index
@@ -84,6 +86,7 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "tol": (lambda value: value is None or _is_number(value), "None or a number, 0 or more"),
     "validation_fraction": (_is_share, "a number between 0 and 1"),
     "n_iter_no_change": (_is_count, COUNT),
+    "n_blocks": (lambda value: value is None or _is_count(value), f"None or {COUNT}"),
     "checkpoint": (
         lambda value: value is None or _can_be_written(value),
         "None or the path of a file, in a folder that exists and may be written to",
@@ -101,6 +104,9 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
     if not (isinstance(parameters["neighbors"], str) and parameters["neighbors"] == "exact"):
         check_index(parameters["neighbors"])
     loss = as_loss(parameters["loss"])
+    if parameters["engine"] is not None:
+        check_engine(parameters["engine"])
+        check_options(loss, *(parameters[name] for name in ("solver", "block_size", "tol")))
     check_combination(loss, parameters["solver"] or default_solver(loss), parameters["regularizer"])
     alpha = parameters["alpha"]
     if isinstance(loss, Hinge):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from boostmetric.comparisons import Comparisons
 from boostmetric.losses import NotANumberError
 from boostmetric.metric import Metric
-from boostmetric.state import Boosting, Iteration, Outcome
+from boostmetric.state import Fit, Iteration, Outcome
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,19 +27,24 @@ class Pass:
         return self.fit.metric if self.base is None else self.fit.metric.compose(self.base)
 
 
+def mapped(X: Any, base: NDArray) -> Any:
+    """X·baseᵀ, of an array or of a source of points."""
+    return X.mapped(base) if hasattr(X, "mapped") else X @ base.T
+
+
 def boost_passes(
-    X: NDArray,
+    X: Any,
     base: NDArray | None,
     n_passes: int,
-    compare: Callable[[NDArray], Comparisons],
-    run: Callable[[NDArray | None, NDArray, Comparisons], Boosting],
+    compare: Callable[[Any], Any],
+    run: Callable[[NDArray | None, Any, Any], Fit],
     done: Sequence[Outcome] = (),
 ) -> Iterator[Pass]:
     """Multi-pass boosting: every pass compares and boosts in the space that the last one learned.
 
     Parameters
     ----------
-    X : array of shape (n, D)
+    X : array of shape (n, D), or a source of such points
     base : array of shape (d, D), the transformation before the first pass, or None
     n_passes : number of passes at most
     compare : makes the comparisons of a pass from the points in its space
@@ -56,7 +61,7 @@ def boost_passes(
         if number < len(done):
             this = Pass(base, done[number])
         else:
-            points = X if base is None else X @ base.T
+            points = X if base is None else mapped(X, base)
             try:
                 this = Pass(base, run(base, points, compare(points)).outcome())
             except NotANumberError as error:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator
 
 from boostmetric.certificate import soft_margin_bound
 from boostmetric.corrective import MAX_ENTRIES, Correction, correct, correct_block
@@ -14,10 +15,10 @@ from boostmetric.eigen import follow_eigenpairs, leading_eigenpairs
 from boostmetric.losses import Hinge, Loss
 from boostmetric.newton import newton_metric, turned_metric
 from boostmetric.operators import OPERATOR_ABOVE
-from boostmetric.regularizers import REGULARIZERS
+from boostmetric.regularizers import REGULARIZERS, Regularizer
 from boostmetric.soft_margin import SoftMargin, check_solver
 from boostmetric.stagewise import line_search
-from boostmetric.state import Boosting
+from boostmetric.state import Boosting, Fit
 
 BLOCK, FEWEST = 24, 16
 """Eigenvectors that the stage-wise solver adds in an iteration, where there is much to be done, but
@@ -217,25 +218,31 @@ def _program(fit: Boosting) -> SoftMargin:
 
 
 def _leading(fit: Boosting, k: int, duals: NDArray | None = None) -> tuple[NDArray, NDArray]:
-    """The leading eigenpairs of the scatter less what the regulariser asks for.
+    """The leading eigenpairs of the scatter less what the regulariser asks for."""
+    scatter = fit.problem.operator.scatter(fit.duals if duals is None else duals)
+    return leading_of(scatter, fit, fit.problem.regularizer, k)
+
+
+def leading_of(
+    scatter: NDArray | LinearOperator, fit: Fit, regularizer: Regularizer, k: int
+) -> tuple[NDArray, NDArray]:
+    """The leading eigenpairs of a scatter less what the regulariser asks for.
 
     Approximate ones are the more accurate the longer the fit goes on, and where they say that no
     direction helps, exact ones have the last word.
     """
-    problem = fit.problem
-    scatter = problem.operator.scatter(fit.duals if duals is None else duals)
-    matrix = problem.regularizer.reduce(scatter, fit.metric)
+    matrix = regularizer.reduce(scatter, fit.metric)
     guess = fit.directions[-1] if fit.directions else None
     if fit.eigen_solver == "auto" and not isinstance(matrix, np.ndarray):
         width = max(k, FOLLOWED)
         basis = None if fit.basis is None or fit.basis.shape[1] != 2 * width else fit.basis
         values, vectors, fit.basis = follow_eigenpairs(matrix, width, basis)
-        if values[0] > problem.regularizer.threshold:
+        if values[0] > regularizer.threshold:
             return values[:k], vectors[:, :k]
     elif fit.eigen_solver not in ("auto", "exact"):
         accuracy = FIRST_ACCURACY / (1 + len(fit.history)) ** 2
         values, vectors = leading_eigenpairs(matrix, k, guess, fit.eigen_solver, accuracy)
-        if values[0] > problem.regularizer.threshold:
+        if values[0] > regularizer.threshold:
             return values, vectors
     return leading_eigenpairs(matrix, k, guess)
 

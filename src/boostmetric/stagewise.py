@@ -85,12 +85,12 @@ def line_search(
     unit = float(sizes.sum(dtype=np.float64)) / (gain - cost)
     cap = CAP * unit
     low, high = 0.0, math.inf
-    last, last_balance = 0.0, _balance(gain, cost)
+    last, last_balance = 0.0, balance(gain, cost)
     w = min(cap, last_balance / rate if math.isfinite(last_balance) else 1 / rate)
     for n_evaluations in range(1, MAX_EVALUATIONS + 1):
         new_margins = margins + margins.dtype.type(w) * responses
         new_duals = duals_at(new_margins)
-        now = _balance(*gain_and_cost(new_duals, w))
+        now = balance(*gain_and_cost(new_duals, w))
         if now > 0:
             low = w
         else:  # also where both sides have underflowed to zero
@@ -119,7 +119,7 @@ def _secant(x0: float, y0: float, x1: float, y1: float) -> float:
     return x1 - y1 * (x1 - x0) / (y1 - y0)
 
 
-def _balance(gain: float, cost: float) -> float:
+def balance(gain: float, cost: float) -> float:
     """log(gain) − log(cost), infinite where one of them has underflowed, NaN where both have."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return float(np.log(gain) - np.log(cost))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields
 from enum import Enum
@@ -128,15 +129,97 @@ class Attempts:
         self.due = iteration + self.pause
 
 
-@dataclass(eq=False)
-class Boosting:
-    """The state of a fit: the directions so far, and the margins and duals they lead to.
+class Fit(ABC):
+    """The state of a fit, and after it its result: the directions so far, and what they cost.
 
-    After a fit it is its result. `alpha_max` is λ_max of the scatter at M = 0: for the trace, the
-    smallest alpha for which M = 0 is optimal. No metric has an objective below `bound`, as far as
-    was looked. `basis` is what eigenvectors are followed by; `columns`, `newton`, `program` and
-    `saved_program` are what the totally corrective solver remembers. `is_over` tells the callback
-    that there will be no further iteration.
+    `alpha_max` is λ_max of the scatter at M = 0: for the trace, the smallest alpha for which M = 0
+    is optimal. `basis` is what eigenvectors are followed by. `is_over` tells the callback that
+    there will be no further iteration.
+    """
+
+    alpha_max: float
+    eigen_solver: str
+    tol: float
+    directions: list[NDArray]
+    coefs: list[float]
+    history: list[Iteration]
+    basis: NDArray | None
+    status: Status
+    is_over: bool
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int:
+        """D."""
+
+    @property
+    @abstractmethod
+    def n_comparisons(self) -> int:
+        """m."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype:
+        """The precision of the metric."""
+
+    @property
+    @abstractmethod
+    def alpha(self) -> float:
+        """The strength of the regulariser, absolute."""
+
+    @property
+    def metric(self) -> Metric:
+        """The metric learned so far."""
+        empty = np.empty((self.n_features, 0), dtype=self.dtype)
+        # In this order in memory, whatever that of the directions: products round by it.
+        directions = np.ascontiguousarray(np.column_stack([empty, *self.directions]))
+        return Metric(directions, np.array(self.coefs, dtype=self.dtype))
+
+    @property
+    def n_tried(self) -> int:
+        """The number of directions that were looked at."""
+        return sum(step.n_tried for step in self.history)
+
+    @abstractmethod
+    def restart(self, metric: Metric) -> None:
+        """Go back or on to another metric of the same features."""
+
+    @abstractmethod
+    def objective(self) -> float:
+        """F(ρ) + R(M)."""
+
+    @abstractmethod
+    def duality_gap(self) -> float:
+        """The objective less a lower bound for every metric; NaN where none is looked for."""
+
+    @abstractmethod
+    def snapshot(self) -> dict[str, NDArray]:
+        """All that the next iterations depend on, beside the problem, as arrays."""
+
+    @abstractmethod
+    def resume(self, saved: Mapping[str, NDArray]) -> None:
+        """Go on to where a snapshot of a fit of the same problem was taken."""
+
+    def outcome(self) -> Outcome:
+        """What is worth keeping; with the duality gap where the fit was to look at it, else NaN."""
+        gap = self.duality_gap() if self.tol > 0 else math.nan
+        return Outcome(
+            metric=self.metric,
+            history=self.history,
+            status=self.status,
+            alpha=self.alpha,
+            alpha_max=self.alpha_max,
+            duality_gap=gap,
+            n_comparisons=self.n_comparisons,
+        )
+
+
+@dataclass(eq=False)
+class Boosting(Fit):
+    """A fit in memory, with the margins and duals that its directions lead to.
+
+    No metric has an objective below `bound`, as far as was looked. `columns`, `newton`, `program`
+    and `saved_program` are what the totally corrective solver remembers.
     """
 
     problem: Problem
@@ -166,22 +249,23 @@ class Boosting:
         return self.problem.regularizer.alpha
 
     @property
-    def metric(self) -> Metric:
-        """The metric learned so far."""
-        dtype = self.problem.operator.dtype
-        empty = np.empty((self.problem.n_features, 0), dtype=dtype)
-        # In this order in memory, whatever that of the directions: products round by it.
-        directions = np.ascontiguousarray(np.column_stack([empty, *self.directions]))
-        return Metric(directions, np.array(self.coefs, dtype=dtype))
+    def n_features(self) -> int:
+        """D."""
+        return self.problem.n_features
 
     @property
-    def n_tried(self) -> int:
-        """The number of directions that were looked at."""
-        return sum(step.n_tried for step in self.history)
+    def n_comparisons(self) -> int:
+        """m."""
+        return self.problem.operator.n_matrices
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The precision of the metric."""
+        return self.problem.operator.dtype
 
     def restart(self, metric: Metric) -> None:
         """Go back or on to another metric of the same features."""
-        metric = metric.astype(self.problem.operator.dtype)
+        metric = metric.astype(self.dtype)
         self.margins = self.problem.margins(metric)
         self.duals = self.problem.duals(self.margins)
         self.directions, self.coefs = list(metric.directions.T), metric.coefs.tolist()
@@ -222,19 +306,6 @@ class Boosting:
             return max(0.0, self.objective() - self.bound)
         except NotANumberError:
             return math.inf
-
-    def outcome(self) -> Outcome:
-        """What is worth keeping; with the duality gap where the fit was to look at it, else NaN."""
-        gap = self.duality_gap() if self.tol > 0 else math.nan
-        return Outcome(
-            metric=self.metric,
-            history=self.history,
-            status=self.status,
-            alpha=self.alpha,
-            alpha_max=self.alpha_max,
-            duality_gap=gap,
-            n_comparisons=len(self.margins),
-        )
 
     def snapshot(self) -> dict[str, NDArray]:
         """All that the next iterations depend on, beside the problem, as arrays.

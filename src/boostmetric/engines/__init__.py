@@ -1,0 +1,1 @@
+"""Fits in blocks: on threads, on a cluster, and of data larger than memory."""

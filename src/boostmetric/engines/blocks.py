@@ -1,0 +1,219 @@
+"""Blocks of comparisons: what is computed of each, and how that of all follows.
+
+The mathematics of the file. With the comparisons in blocks b, F(ρ) is made of the values F_b, and
+the duals of all are those of each block times its share s_b (`Loss.merge`: for a sum of terms
+s_b = 1, for a log-sum-exp s_b = exp(F_b − F)). All that an iteration needs is linear in the duals:
+
+    scatter Σ u_r·A_r = Σ_b s_b·(scatter of b),    slope Σ u_r·h_r = Σ_b s_b·(slope of b),
+
+so a block returns its value and such sums, and the sums of all are taken in the order of blocks.
+
+A block is at a metric after so many *steps*, each a direction and its coefficient. Its margins are
+those of the last step plus coefficient times response, and a block that knows nothing yet takes all
+steps one after another, in the same arithmetic: whoever computes it gets the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boostmetric.losses import Loss
+from boostmetric.problem import Problem
+
+CHUNK = 1 << 15
+"""Comparisons whose duals are computed at a time for several coefficients, so that they stay in the
+cache."""
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Steps of a fit that follow on `first` others: directions, of shape (k, D), and coefficients.
+
+    >>> Steps(3, np.eye(2), np.ones(2)).last
+    5
+    """
+
+    first: int
+    directions: NDArray
+    coefs: NDArray
+
+    @property
+    def last(self) -> int:
+        """The number of steps with these."""
+        return self.first + len(self.coefs)
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """A block, or all of them, at a metric.
+
+    Attributes
+    ----------
+    value : F
+    total : Σ|u_r|
+    n_violated : comparisons whose margin is not positive
+    scatter : Σ u_r·A_r, or its product with a basis; None where neither was asked for
+    """
+
+    value: float
+    total: float
+    n_violated: int
+    scatter: NDArray | None
+
+
+class Block:
+    """A problem that is a part of a larger one, and where it is at.
+
+    What it remembers are margins and responses, which depend on the problem and the steps alone.
+
+    Parameters
+    ----------
+    problem : operator, loss, gaps and weights of the part; its regulariser plays no part
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self._lock = Lock()
+        self._n_steps = 0
+        self._margins: NDArray | None = None
+        self._response: tuple[NDArray, NDArray] | None = None
+        self._valued: tuple[float, NDArray] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = Lock()
+
+    def look(self, steps: Steps, basis: NDArray | None = None, scatter: bool = True) -> Look | None:
+        """The block after these steps; None if it is not at the first of them, and needs them all.
+
+        Parameters
+        ----------
+        steps : the last ones, or all
+        basis : array of shape (D, k), to multiply the scatter by; None for the matrix itself
+        scatter : whether to compute one of them
+        """
+        with self._lock:
+            if not self._follow(steps):
+                return None
+            value, duals = self._value_and_duals()
+            operator, found = self.problem.operator, None
+            if scatter and basis is None:
+                found = operator.scatter_matrix(duals)
+            elif scatter:
+                found = operator.scatter(duals) @ basis
+            total = float(np.abs(duals).sum(dtype=np.float64))
+            return Look(value, total, int(np.count_nonzero(self.margins <= 0)), found)
+
+    def slopes(self, steps: Steps, direction: NDArray, coefs: NDArray) -> NDArray | None:
+        """Sums at ρ + w·h for coefficients w of a direction, of shape (k, 7); None as from `look`.
+
+        They are F, the number of violated comparisons, Σ u·h, Σ|u·h|, Σ|u| and, at w = 0 only,
+        Σ|u|·h·max(h, 0) and Σ|u|·h·min(h, 0).
+        """
+        with self._lock:
+            if not self._follow(steps):
+                return None
+            loss, weights = self.problem.loss, self.problem.weights
+            responses, margins = self._responses(direction), self.margins
+            found = []
+            for begin in range(0, len(margins), CHUNK):
+                part = slice(begin, begin + CHUNK)
+                c = None if weights is None else weights[part]
+                found.append([_sums(loss, margins[part], responses[part], c, w) for w in coefs])
+            return merged(loss, np.array(found))
+
+    @property
+    def margins(self) -> NDArray:
+        """ρ after the steps that were taken."""
+        if self._margins is None:
+            operator = self.problem.operator
+            zeros = np.zeros(operator.n_matrices, dtype=operator.dtype)
+            self._margins = self.problem.less_gaps(zeros)
+        return self._margins
+
+    def _follow(self, steps: Steps) -> bool:
+        """Take the steps, unless it is not known what came before them."""
+        if steps.first and not steps.first <= self._n_steps <= steps.last:
+            return False
+        if self._n_steps > steps.last:
+            self._begin_anew()
+        for number in range(self._n_steps - steps.first, len(steps.coefs)):
+            responses = self._responses(steps.directions[number])
+            coef = self.problem.operator.dtype.type(steps.coefs[number])
+            self._margins = self.margins + coef * responses
+            self._n_steps, self._valued = self._n_steps + 1, None
+        return True
+
+    def _begin_anew(self) -> None:
+        self._n_steps, self._margins, self._valued = 0, None, None
+
+    def _responses(self, direction: NDArray) -> NDArray:
+        """Those of a direction, remembered until another one is asked for."""
+        if self._response is None or not np.array_equal(self._response[0], direction):
+            self._response = direction, self.problem.operator.responses(direction)
+        return self._response[1]
+
+    def _value_and_duals(self) -> tuple[float, NDArray]:
+        if self._valued is None:
+            self._valued = self.problem.value_and_duals(self.margins)
+        return self._valued
+
+
+def merged(loss: Loss, sums: NDArray) -> NDArray:
+    """The sums of all from those of parts, of shape (parts, k, 7), as `Block.slopes` has them.
+
+    >>> from boostmetric.losses import Exponential
+    >>> parts = np.array([[[0.0, 5, 1.0]], [[0.0, 2, 3.0]]])
+    >>> merged(Exponential(), parts).round(3).tolist()  # of equal weight: log 2, and the mean
+    [[0.693, 7.0, 2.0]]
+    """
+    found = np.empty(sums.shape[1:])
+    for number, each in enumerate(np.moveaxis(sums, 1, 0)):
+        found[number, 0], shares = loss.merge(each[:, 0])
+        found[number, 1] = each[:, 1].sum()
+        found[number, 2:] = shares @ each[:, 2:]
+    return found
+
+
+def merged_looks(loss: Loss, looks: list[Look]) -> Look:
+    """All blocks at a metric, from each of them."""
+    value, shares = loss.merge(np.array([look.value for look in looks]))
+    scatter = None
+    if looks[0].scatter is not None:
+        scatter = np.zeros(looks[0].scatter.shape)
+        for share, look in zip(shares, looks, strict=True):
+            scatter += share * look.scatter
+    return Look(
+        value,
+        float(shares @ [look.total for look in looks]),
+        sum(look.n_violated for look in looks),
+        scatter,
+    )
+
+
+def _sums(
+    loss: Loss, margins: NDArray, responses: NDArray, weights: NDArray | None, coef: float
+) -> tuple[float, ...]:
+    """What `Block.slopes` has of one coefficient, for some comparisons."""
+    moved = margins + margins.dtype.type(coef) * responses
+    n_violated = float(np.count_nonzero(moved <= 0))
+    value, duals = loss.value_and_duals(moved, weights)
+    products = duals * responses
+    net = float(products.sum(dtype=np.float64))
+    absolute = float(np.abs(products, out=products).sum(dtype=np.float64))
+    sizes = np.abs(duals, out=duals)
+    size = float(sizes.sum(dtype=np.float64))
+    if coef != 0:
+        return value, n_violated, net, absolute, size, 0.0, 0.0
+    curved = sizes * responses
+    rises = float((curved * np.maximum(responses, 0)).sum(dtype=np.float64))
+    falls = float((curved * np.minimum(responses, 0)).sum(dtype=np.float64))
+    return value, n_violated, net, absolute, size, rises, falls
