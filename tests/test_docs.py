@@ -120,7 +120,13 @@ def test_names_in_the_docs_exist(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["boostmetric", "boostmetric.datasets", "boostmetric.plots", "boostmetric.vision"],
+    [
+        "boostmetric",
+        "boostmetric.datasets",
+        "boostmetric.engines",
+        "boostmetric.plots",
+        "boostmetric.vision",
+    ],
 )
 def test_the_reference_has_every_public_name(module: str) -> None:
     listed = set(re.findall(r"[\w.]+", (DOCS / "api.md").read_text(encoding="utf-8")))

@@ -116,6 +116,15 @@ class Threads(Engine):
     Parameters
     ----------
     n_workers : number of threads; None for that of the processors this process may use
+
+    Examples
+    --------
+    >>> class Number:
+    ...     def load(self):
+    ...         return 3
+    >>> with Threads(2) as engine:
+    ...     engine.call(pow, engine.place([Number(), Number()]), 2)
+    [9, 9]
     """
 
     def __init__(self, n_workers: int | None = None) -> None:
