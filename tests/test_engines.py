@@ -112,8 +112,7 @@ def test_objective_and_violations_are_those_of_the_metric(
     X, comparisons = digits
     for loss in SMOOTH:
         fit = learn(digits, loss, "serial")
-        squares = fit.metric.pair_distances(X, comparisons.pairs, squared=True)
-        margins = squares[comparisons.far] - squares[comparisons.near]
+        margins = margins_of(fit, X, comparisons)
         value = LOSSES[loss].value(margins) + fit.alpha * fit.metric.coefs.sum()
         assert fit.objective() == pytest.approx(value, rel=1e-9)
         assert fit.history[-1].n_violated == np.sum(margins <= 0)
@@ -192,6 +191,21 @@ def test_a_block_goes_back(digits: tuple[NDArray, Comparisons]) -> None:
     assert first is not None
     assert again is not None
     assert first.value == again.value
+
+
+def test_a_fit_goes_on_to_another_metric(digits: tuple[NDArray, Comparisons]) -> None:
+    with engine_of("serial") as serial:
+        fit = learn(digits, "logistic", serial)
+        other = learn(digits, "exponential", serial)
+        assert len(other.coefs) == len(fit.coefs)
+        expected = LOSSES["logistic"].value(margins_of(other, *digits))
+        fit.restart(other.metric)
+        assert fit.objective() - fit.alpha * sum(fit.coefs) == pytest.approx(expected, rel=1e-9)
+
+
+def margins_of(fit: BlockFit, X: NDArray, comparisons: Comparisons) -> NDArray:
+    squares = fit.metric.pair_distances(X, comparisons.pairs, squared=True)
+    return squares[comparisons.far] - squares[comparisons.near]
 
 
 @pytest.mark.parametrize("loss", SMOOTH)

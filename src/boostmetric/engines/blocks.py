@@ -34,6 +34,8 @@ cache."""
 class Steps:
     """Steps of a fit that follow on `first` others: directions, of shape (k, D), and coefficients.
 
+    Those of one `trail` follow on each other; another number is another beginning.
+
     >>> Steps(3, np.eye(2), np.ones(2)).last
     5
     """
@@ -41,6 +43,7 @@ class Steps:
     first: int
     directions: NDArray
     coefs: NDArray
+    trail: int = 0
 
     @property
     def last(self) -> int:
@@ -79,7 +82,7 @@ class Block:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self._lock = Lock()
-        self._n_steps = 0
+        self._n_steps = self._trail = 0
         self._margins: NDArray | None = None
         self._response: tuple[NDArray, NDArray] | None = None
         self._valued: tuple[float, NDArray] | None = None
@@ -141,19 +144,18 @@ class Block:
 
     def _follow(self, steps: Steps) -> bool:
         """Take the steps, unless it is not known what came before them."""
-        if steps.first and not steps.first <= self._n_steps <= steps.last:
+        known = self._n_steps if steps.trail == self._trail else 0
+        if steps.first and not steps.first <= known <= steps.last:
             return False
-        if self._n_steps > steps.last:
-            self._begin_anew()
+        if known > steps.last or steps.trail != self._trail:
+            self._n_steps, self._margins, self._valued = 0, None, None
+            self._trail = steps.trail
         for number in range(self._n_steps - steps.first, len(steps.coefs)):
             responses = self._responses(steps.directions[number])
             coef = self.problem.operator.dtype.type(steps.coefs[number])
             self._margins = self.margins + coef * responses
             self._n_steps, self._valued = self._n_steps + 1, None
         return True
-
-    def _begin_anew(self) -> None:
-        self._n_steps, self._margins, self._valued = 0, None, None
 
     def _responses(self, direction: NDArray) -> NDArray:
         """Those of a direction, remembered until another one is asked for."""

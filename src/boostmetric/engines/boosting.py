@@ -39,18 +39,18 @@ class Rounds:
     def __init__(self, engine: Engine, handles: Sequence[Any], loss: Loss) -> None:
         self._engine, self._handles, self._loss = engine, handles, loss
         self.n_blocks, self.n_rounds = len(handles), 0
-        self.forget()
+        self.trail = self._told = 0
 
     def forget(self) -> None:
         """The next steps are others than those that were told."""
-        self._told = 0
+        self.trail, self._told = self.trail + 1, 0
 
     def look(self, fit: BlockFit, basis: NDArray | None = None, scatter: bool = True) -> Look:
         """All blocks at the metric of a fit; parameters as of `Block.look`."""
         return merged_looks(self._loss, self._ask(fit, Block.look, basis, scatter))
 
     def slopes(self, fit: BlockFit, direction: NDArray, coefs: NDArray) -> NDArray:
-        """The sums of all blocks for coefficients of a direction, of shape (k, 6)."""
+        """The sums of all blocks for coefficients of a direction, of shape (k, 7)."""
         found = self._ask(fit, Block.slopes, direction, coefs)
         return merged(self._loss, np.array(found))
 
@@ -117,7 +117,8 @@ class BlockFit(Fit):
         """The steps so far, from one on."""
         empty = np.empty((0, self.n_features), dtype=self.dtype)
         directions = np.array(self.directions[first:], dtype=self.dtype)
-        return Steps(first, directions if len(directions) else empty, np.array(self.coefs[first:]))
+        coefs = np.array(self.coefs[first:])
+        return Steps(first, directions if len(directions) else empty, coefs, self.rounds.trail)
 
     def restart(self, metric: Metric) -> None:
         """Go back or on to another metric of the same features."""

@@ -138,21 +138,14 @@ def msrc(outcomes: Outcomes) -> str:
 def lfw(outcomes: Outcomes) -> str:
     """Accuracies beside the paper's, baselines, and the published ones."""
     papers = paper_table("table4")["accuracies"]
-    by_neighbours, by_distance = (
-        [
-            [f"{n:,}", *(show(n, dimension) for dimension in DIMENSIONS)]
-            for n in n_triplets_of(outcomes)
-        ]
-        for show in (
-            lambda n, dimension: _beside(
-                percent(outcomes.runs(dimension, f"{PREFIX}{n}"), "accuracy"),
-                as_score(papers.get(f"{n}", {}).get(dimension)),
-            ),
-            lambda n, dimension: _cell(
-                outcomes.runs(dimension, f"{PREFIX}{n}"), "accuracy_distance"
-            ),
-        )
-    )
+    by_neighbours, by_distance = [], []
+    for n in n_triplets_of(outcomes):
+        printed = papers.get(f"{n}", {})
+        runs = {d: outcomes.runs(d, f"{PREFIX}{n}") for d in DIMENSIONS}
+        ours = {d: percent(found, "accuracy") for d, found in runs.items()}
+        beside = (_beside(ours[d], as_score(printed.get(d))) for d in DIMENSIONS)
+        by_neighbours.append([f"{n:,}", *beside])
+        by_distance.append([f"{n:,}", *(_cell(runs[d], "accuracy_distance") for d in DIMENSIONS)])
     others = [
         [
             f"{dataset}: {name_of(method)}",
