@@ -171,6 +171,7 @@ def test_other_images_are_counted_anew(tmp_path: Path, monkeypatch: pytest.Monke
     assert record["n_train"] + record["n_test"] == 2 * N_IMAGES - 1
 
 
+@pytest.mark.filterwarnings("ignore:points of class")
 @pytest.mark.parametrize("experiment", ["motorbikes", "faces"])
 def test_every_method_runs(small: Path, experiment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
@@ -227,7 +228,7 @@ def test_the_figure_of_triplets_is_of_the_first_codebook() -> None:
     figure = [cell for cell in cells if cell.method.startswith("triplets=")]
     assert {cell.dataset for cell in figure} == {"100-words"}
     assert len(figure) == 80
-    assert len(cells) == 80 + 4 * 2 * 10
+    assert len(cells) == 80 + 5 * 2 * 10
     assert len(set(cells)) == len(cells)
     assert not list(chosen.cells(["200-words"], ["triplets=500"], None))
 

@@ -53,6 +53,7 @@ from boostmetric.experiments.experiment import (
 )
 from boostmetric.experiments.methods import Learned, elsewhere
 from boostmetric.retrieval import retrieval_scores
+from boostmetric.selection import BoostMetricCV
 from boostmetric.vision import BagOfVisualWords, FeatureCache, LabelledImages, load_caltech101
 from boostmetric.vision.packages import PACKAGES, needed
 from boostmetric.vision.words import NORMS
@@ -249,6 +250,13 @@ def boosted(train: Part, triplets: Comparisons) -> Learned:
     return Learned(learner.components_, measures)
 
 
+def recipe(train: Part, seed: int) -> Learned:
+    """`BoostMetricCV`: held-out training images choose among candidates that are for all data."""
+    learner = BoostMetricCV(random_state=seed).fit(*train)
+    chosen = {**learner.best_params_, "stops": learner.stops_}
+    return Learned(learner.components_, {"chosen": chosen})
+
+
 TRIPLETS = "triplets="
 """What the name of a method begins with that learns from some of the triplets."""
 
@@ -256,6 +264,7 @@ LEARNERS: dict[str, Callable[[Part, int], Learned]] = {
     "euclidean": lambda train, seed: Learned(),
     "lmnn": lambda train, seed: elsewhere("lmnn", *train, n_neighbors=N_NEIGHBORS),
     "boostmetric-e": boostmetric_e,
+    "recipe": recipe,
 }
 """By the name that the command line takes."""
 
