@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from boostmetric.cli.command import Command, CommandError, count, natural, one_of
-from boostmetric.cli.progress import CellBar
+from boostmetric.cli.progress import cells_shown
 from boostmetric.datasets import NAMES, describe, fetch
 from boostmetric.demo import run
 from boostmetric.experiments.cells import Results, compute, lacks
@@ -107,7 +107,7 @@ def reproduce(
     known = stored.read()
     missing = [cell for cell in cells if lacks(known, cell, retry)]
     table.ready(missing)
-    with CellBar(len(missing)) as show:
+    with cells_shown(len(missing)) as show:
         n = compute(
             cells,
             stored,

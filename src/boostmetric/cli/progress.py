@@ -7,6 +7,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -109,47 +111,30 @@ class Follower:
             os.write(sys.stderr.fileno(), f"{STOPPING}\n".encode())
 
 
-class CellBar:
-    """Shows cells as they are done: a line each, and below them a bar where there is a terminal.
+@contextmanager
+def cells_shown(total: int) -> Iterator[Callable[[str], None]]:
+    """What shows the line of each cell that is done, of so many; on a terminal with a bar below."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield say
+        return
+    bar = Bar(
+        TextColumn("cells"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.completed} of {task.total}"),
+        TimeElapsedColumn(),
+        console=console,
+        expand=True,
+        transient=True,
+    )
+    task = bar.add_task("cells", total=total)
 
-    Parameters
-    ----------
-    total : number of cells
-    """
+    def show(line: str) -> None:
+        console.print(line, highlight=False, markup=False)
+        bar.advance(task)
 
-    def __init__(self, total: int) -> None:
-        self._console = Console(stderr=True)
-        self._bar = Bar(
-            TextColumn("cells"),
-            BarColumn(bar_width=None),
-            TextColumn("{task.completed} of {task.total}"),
-            TimeElapsedColumn(),
-            console=self._console,
-            expand=True,
-            transient=True,
-        )
-        self._task = self._bar.add_task("cells", total=total)
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
-
-    def __call__(self, line: str) -> None:
-        """Show the line of a cell that is done."""
-        if self._console.is_terminal:
-            self._bar.console.print(line, highlight=False, markup=False)
-            self._bar.advance(self._task)
-        else:
-            say(line)
+    with bar:
+        yield show
 
 
 def details(progress: Progress) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -27,7 +27,7 @@ def engine_of(given: Any) -> Iterator[Engine]:
     if isinstance(given, Engine):
         yield given
         return
-    with _started(given) as engine:
+    with closing(_started(given)) as engine:
         yield engine
 
 

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cache
-from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
@@ -75,17 +74,6 @@ class Engine(ABC):
     def close(self) -> None:  # noqa: B027 (most have started nothing)
         """Let go of what the engine itself has started."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 class Serial(Engine):
     """One block after another, in this thread.
@@ -122,9 +110,10 @@ class Threads(Engine):
     >>> class Number:
     ...     def load(self):
     ...         return 3
-    >>> with Threads(2) as engine:
-    ...     engine.call(pow, engine.place([Number(), Number()]), 2)
+    >>> engine = Threads(2)
+    >>> engine.call(pow, engine.place([Number(), Number()]), 2)
     [9, 9]
+    >>> engine.close()
     """
 
     def __init__(self, n_workers: int | None = None) -> None:

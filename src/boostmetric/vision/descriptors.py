@@ -63,11 +63,7 @@ class Sift:
             )
         if self.step < 1:
             raise ValueError(f"step={self.step} will not do: give a whole number of pixels, 1 up.")
-        if not self.sizes or min(self.sizes) < 4:
-            raise ValueError(
-                f"sizes={self.sizes} will not do: give one width of patches or more, each of at "
-                "least 4 pixels."
-            )
+        check_sizes(self.sizes)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -108,6 +104,15 @@ class Sift:
             for y in range(round(size / 2), int(height - size / 2) + 1, self.step)
             for x in range(round(size / 2), int(width - size / 2) + 1, self.step)
         ]
+
+
+def check_sizes(sizes: tuple[float, ...]) -> None:
+    """Raise a ValueError where these are no widths of patches."""
+    if not sizes or min(sizes) < 4:
+        raise ValueError(
+            f"sizes={sizes} will not do: give one width of patches or more, each of at least 4 "
+            "pixels."
+        )
 
 
 def root_sift(descriptors: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from boostmetric.vision.descriptors import WIDTH, root_sift
+from boostmetric.vision.descriptors import WIDTH, check_sizes, root_sift
 from boostmetric.vision.images import ImageError, Source, read_image
 from boostmetric.vision.packages import needed
 
@@ -93,11 +93,7 @@ class FaceSift:
     def __post_init__(self) -> None:
         if self.points not in POINTS:
             raise ValueError(f"points={self.points!r} will not do: 'found' or 'mean' will.")
-        if not self.sizes or min(self.sizes) < 4:
-            raise ValueError(
-                f"sizes={self.sizes} will not do: give one width of patches or more, each of at "
-                "least 4 pixels."
-            )
+        check_sizes(self.sizes)
 
     @property
     def parameters(self) -> dict[str, Any]:
