@@ -218,8 +218,8 @@ def test_dask_finds_the_same_in_files_and_in_what_it_computes(
             n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
         ) as cluster,
         distributed.Client(cluster) as client,
-        Dask(client) as engine,
     ):
+        engine = Dask(client)
         for given in (tmp_path / "x.npy", da.from_array(X, chunks=(50, 2))):
             found = mine(as_source(given), y, 3, 3, engine)
             for one, other in zip(found, known, strict=True):
