@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +92,7 @@ KINDS = [
 
 @pytest.fixture
 def threads() -> Iterator[Engine]:
-    with Threads(3) as engine:
+    with closing(Threads(3)) as engine:
         yield engine
 
 
