@@ -39,6 +39,9 @@ FURTHER_NAMES = {
 }
 """Of methods that Table 1 does not have."""
 
+PREFIX = "triplets="
+"""Of methods that are the paper's with a number of triplets."""
+
 WIDTH = 4.5
 """Of a picture in inches: its letters can be read where it is 360 pixels wide."""
 
@@ -141,7 +144,13 @@ def exponent_text(value: float | None) -> str:
 
 
 def name_of(method: str) -> str:
-    """What a method is called on the page."""
+    """What a method is called on the page.
+
+    >>> name_of("lda"), name_of("triplets=18000")
+    ('LDA', 'BoostMetric-E, 18,000 triplets')
+    """
+    if method.startswith(PREFIX):
+        return f"BoostMetric-E, {int(method.removeprefix(PREFIX)):,} triplets"
     return {**METHOD_NAMES, **FURTHER_NAMES}.get(method, method)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from boostmetric.experiments.outcomes import Outcomes, Runs, in_order, numbers, score
 from boostmetric.experiments.paper import Score, paper_table
-from boostmetric.experiments.pictures import COLORS, MARKERS, name_of, new_figure
+from boostmetric.experiments.pictures import COLORS, MARKERS, PREFIX, name_of, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 CUTS = (5, 10, 15, 20)
 """Numbers of retrieved images whose precision the paper shows."""
-
-PREFIX = "triplets="
-"""Of methods that are the paper's with a number of triplets."""
 
 MSRC_CLASSES = ("building", "grass", "tree", "cow", "sky", "airplane", "face", "car", "bicycle")
 """The rows and columns of a table of confusions."""
@@ -189,7 +186,8 @@ def lfw_figure(outcomes: Outcomes) -> Figure:
         )
     left.set_xlabel("number of triplets")
     left.set_ylabel("accuracy in % (MkNN)")
-    left.legend(fontsize=8, frameon=False, ncols=2)
+    left.set_ylim(bottom=left.get_ylim()[0] - 1)
+    left.legend(fontsize=8, frameon=False, ncols=2, loc="lower right")
     for number, (label, runs) in enumerate(roc_runs(outcomes).items()):
         accepted, found = mean_curve(runs)
         right.plot(accepted, found, color=COLORS[number % len(COLORS)], label=label)

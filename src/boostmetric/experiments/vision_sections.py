@@ -7,6 +7,7 @@ from collections.abc import Callable
 from boostmetric.experiments.outcomes import Outcomes, Runs, failures, numbers, score, verdict
 from boostmetric.experiments.paper import Score, as_score, paper_table
 from boostmetric.experiments.pictures import (
+    PREFIX,
     Html,
     details,
     difference_text,
@@ -19,7 +20,6 @@ from boostmetric.experiments.pictures import (
 from boostmetric.experiments.vision_figures import (
     CUTS,
     FIGURES,
-    PREFIX,
     n_triplets_of,
     percent,
     title_of,
