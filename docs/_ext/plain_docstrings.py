@@ -42,7 +42,7 @@ def separated(lines: list[str]) -> Iterator[str]:
     >>> list(separated(["n : number of rows, 3", "    by default", "m : int", "    The columns."]))
     ['n :', '    number of rows, 3', '    by default', 'm : int', '    The columns.']
     """
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+    for line, following in zip(lines, [*lines[1:], ""], strict=False):
         entry = re.fullmatch(r"(\w+(?:, \w+)*) : (.*)", line)
         goes_on = entry is not None and following.startswith("    ")
         if entry and goes_on and (line[-1] in ",:;." or not following.lstrip()[0].isupper()):

@@ -69,7 +69,7 @@ class Engine(ABC):
 
     @abstractmethod
     def call(self, function: Callable[..., T], handles: Sequence[Any], *arguments: Any) -> list[T]:
-        """function(block, *arguments) of every block, in the order of the handles."""
+        """`function(block, *arguments)` of every block, in the order of the handles."""
 
     def close(self) -> None:  # noqa: B027 (most have started nothing)
         """Let go of what the engine itself has started."""
