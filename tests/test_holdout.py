@@ -48,7 +48,7 @@ def test_some_comparisons_are_held_out_and_some_left(m: int, fraction: float, si
 
 def run(errors: list[float], block_size: int = 1, **options: Any) -> tuple[int, int]:
     """A fit whose metric after i iterations has errors[i − 1]; when it stopped, which was kept."""
-    fit: Any = SimpleNamespace(history=[], n_tried=0, problem=SimpleNamespace(n_features=1))
+    fit: Any = SimpleNamespace(history=[], n_tried=0, n_features=1)
     kept: list[Metric] = []
     fit.restart = kept.append
     stopping = EarlyStopping(lambda metric: errors[metric.n_directions - 1], **options)
