@@ -147,7 +147,11 @@ def test_a_checkpoint_knows_the_file(points: tuple[NDArray, NDArray], tmp_path: 
         ({"early_stopping": True}, {}, "early_stopping=True needs points in memory"),
         ({"neighbors": "approximate"}, {}, "neighbors='approximate' needs points in memory"),
         ({}, {"sample_weight": np.ones(N)}, "sample_weight=array"),
-        ({}, {"y": None}, "needs labels y or comparisons of points that are not in memory, and ne"),
+        (
+            {},
+            {"y": None},
+            "labels y or comparisons are needed of points that are not in memory, and ne",
+        ),
         ({}, {"comparisons": np.array([[0, 1, 2]])}, "and both came"),
     ],
 )

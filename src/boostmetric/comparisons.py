@@ -13,7 +13,7 @@ from boostmetric._numbers import finite, non_negative
 from boostmetric._warn import warn
 from boostmetric.blockwise import blockwise_targets_and_impostors
 from boostmetric.labels import Labels, check_labels, label_array
-from boostmetric.mining import NONE, nearest_targets_and_impostors
+from boostmetric.mining import NONE, labelled_triplets, nearest_targets_and_impostors
 from boostmetric.neighbors import Index, indexed_targets_and_impostors
 from boostmetric.pairs import are_same, drawn_triplets
 from boostmetric.points import Points, as_floats
@@ -342,27 +342,6 @@ class Comparisons:
                 f"the comparisons are about {self.n_points} points, but X has {n_points} rows. "
                 "Give the X that they were made for; a cross-validation split of it is not that."
             )
-
-
-def labelled_triplets(anchors: NDArray, targets: NDArray, impostors: NDArray) -> NDArray:
-    """Each anchor with each of its targets and each of its impostors, of shape (m, 3).
-
-    Parameters
-    ----------
-    anchors : array of shape (n,)
-    targets, impostors : arrays of shape (n, k) and (n, l), with `NONE` where there are no more
-
-    Examples
-    --------
-    >>> labelled_triplets(np.array([5]), np.array([[1, 2]]), np.array([[3, NONE]])).tolist()
-    [[5, 1, 3], [5, 2, 3]]
-    """
-    n_targets, n_impostors = targets.shape[1], impostors.shape[1]
-    anchor = np.repeat(anchors, n_targets * n_impostors)
-    target = np.repeat(targets, n_impostors, axis=1).ravel()
-    impostor = np.tile(impostors, (1, n_targets)).ravel()
-    exist = (target != NONE) & (impostor != NONE)
-    return np.stack([anchor, target, impostor], axis=1)[exist]
 
 
 def _nearest(

@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from boostmetric._version import __version__
 from boostmetric.checkpoint import Checkpoint, digest, settings_of
 from boostmetric.comparisons import Comparisons
+from boostmetric.engines.outside import is_outside, outside_data
 from boostmetric.engines.recipes import Stated
-from boostmetric.engines.sources import ComparisonSource, Source, as_source, is_outside
+from boostmetric.engines.sources import ComparisonSource, Source
 from boostmetric.evaluation import satisfied_share
 from boostmetric.initial import CENTRING, as_components, starting_transformation
 from boostmetric.labels import as_indicator, check_labels
@@ -373,26 +374,12 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
                     f"{name}={given!r:.80} needs points in memory, and X is a "
                     f"{type(X).__name__}: leave {name} out, or read X first."
                 )
-        label = y if isinstance(y, str) else None
-        source = as_source(X, None if label else y, label=label)
+        source, labels, stated = outside_data(X, y, comparisons)
+        if labels is None and self.n_passes > 1:
+            raise ValueError(f"n_passes={self.n_passes} needs labels y: comparisons alone came.")
         self.n_features_in_ = source.shape[1]
         self.__dict__.pop("feature_names_in_", None)
-        labels = source.labels() if y is not None else None
-        if (labels is None) == (comparisons is None):
-            raise ValueError(
-                f"{type(self).__name__} needs labels y or comparisons of points that are not in "
-                f"memory, and {'neither' if labels is None else 'both'} came."
-            )
-        if labels is None:
-            if self.n_passes > 1:
-                raise ValueError(f"n_passes={self.n_passes} needs labels y.")
-            if isinstance(comparisons, Comparisons):
-                comparisons.check_points(source.shape[0])
-                return source, None, comparisons
-            return source, None, ComparisonSource.of(comparisons, source.shape[0])
-        known = single_labels(labels)
-        check_labels(known, None)
-        return source, known, None
+        return source, labels, stated
 
     def _check_needs(
         self, labels: NDArray | csr_array | None, sample_weight: ArrayLike | None

@@ -91,6 +91,27 @@ def nearest_targets_and_impostors(
     return targets, impostors
 
 
+def labelled_triplets(anchors: NDArray, targets: NDArray, impostors: NDArray) -> NDArray:
+    """Each anchor with each of its targets and each of its impostors, of shape (m, 3).
+
+    Parameters
+    ----------
+    anchors : array of shape (n,)
+    targets, impostors : arrays of shape (n, k) and (n, l), with `NONE` where there are no more
+
+    Examples
+    --------
+    >>> labelled_triplets(np.array([5]), np.array([[1, 2]]), np.array([[3, NONE]])).tolist()
+    [[5, 1, 3], [5, 2, 3]]
+    """
+    n_targets, n_impostors = targets.shape[1], impostors.shape[1]
+    anchor = np.repeat(anchors, n_targets * n_impostors)
+    target = np.repeat(targets, n_impostors, axis=1).ravel()
+    impostor = np.tile(impostors, (1, n_targets)).ravel()
+    exist = (target != NONE) & (impostor != NONE)
+    return np.stack([anchor, target, impostor], axis=1)[exist]
+
+
 def rounded(squares: NDArray) -> NDArray:
     """Numbers with their last twelve bits rounded off, which the order of a sum may change.
 

@@ -10,14 +10,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from boostmetric.comparisons import Comparisons, labelled_triplets
+from boostmetric.comparisons import Comparisons
 from boostmetric.engines.blocks import Block
 from boostmetric.engines.engine import Engine
 from boostmetric.engines.mining import mine
 from boostmetric.engines.sources import ComparisonSource, Source
 from boostmetric.laplacian import ComparisonOperator
 from boostmetric.losses import Loss
-from boostmetric.mining import NONE
+from boostmetric.mining import NONE, labelled_triplets
 from boostmetric.points import Points
 from boostmetric.problem import Problem
 from boostmetric.regularizers import Trace

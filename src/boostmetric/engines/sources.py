@@ -133,16 +133,6 @@ class Source:
         return _fetched(self.label_store, self.label_store.read, slice(0, self.shape[0]))
 
 
-def is_outside(X: Any) -> bool:
-    """Whether X is not in memory, but a source or what can be made one: a path, Zarr's or Dask's.
-
-    >>> is_outside("points.npy"), is_outside(np.zeros((2, 2)))
-    (True, False)
-    """
-    module = type(X).__module__.split(".")[0]
-    return isinstance(X, str | Path | Source) or module in ("zarr", "dask")
-
-
 def as_source(X: Any, y: Any = None, *, label: str | None = None) -> Source:
     """The source of points that are in memory, in files, or to be computed by Dask.
 

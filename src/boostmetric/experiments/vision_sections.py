@@ -83,56 +83,32 @@ def msrc(outcomes: Outcomes) -> str:
     papers = paper_table("table3")
     methods = whole_methods(outcomes)
     errors = {m: numbers(outcomes.runs("regions", m), "error", 100) for m in methods}
-    seeds = sorted({seed for found in errors.values() for seed in found})
     named = {m: {"boostmetric-e": "BoostMetric"}.get(m, name_of(m)) for m in methods}
-
-    def cell(here: str, printed: str | None) -> Html:
-        return Html(escape(here) + (f"<small>{printed}</small>" if printed else ""))
-
-    rows = [
-        [
-            f"{seed + 1}",
-            *(
-                cell(
-                    f"{errors[m][seed]:.2f}" if seed in errors[m] else "–",
-                    f"{papers['groups'][named[m]][seed]:.2f}"
-                    if named[m] in papers["groups"] and seed < 10
-                    else None,
-                )
-                for m in methods
-            ),
-        ]
-        for seed in seeds
-    ]
+    groups = {m: papers["groups"].get(named[m], []) for m in methods}
     averages = {m: as_score(papers["average"].get(named[m])) for m in methods}
-    rows.append(
-        [
-            "mean",
-            *(
-                cell(
-                    score_text(score(errors[m].values())),
-                    score_text(averages[m]) if averages[m] else None,
-                )
-                for m in methods
-            ),
-        ]
-    )
-    rows.append(
-        [
-            "",
-            *(difference_text(score(errors[m].values()), averages[m]) for m in methods),
-        ]
-    )
+    means = {m: score(errors[m].values()) for m in methods}
+    rows = [
+        [f"{seed + 1}", *(_above(errors[m].get(seed), groups[m][seed : seed + 1]) for m in methods)]
+        for seed in sorted({seed for found in errors.values() for seed in found})
+    ]
+    rows.append(["mean", *(_small(score_text(means[m]), averages[m]) for m in methods)])
+    rows.append(["", *(difference_text(means[m], averages[m]) for m in methods)])
     legend = '<p class="quiet">Above: here; below it, in small print, the paper\'s.</p>'
     picture = _picture(
         "msrc", outcomes, "Errors group by group, and which classes are taken for which"
     )
-    return (
-        picture
-        + legend
-        + table(["group", *map(name_of, methods)], rows, "scores")
-        + _skipped(outcomes)
-    )
+    head = ["group", *map(name_of, methods)]
+    return picture + legend + table(head, rows, "scores") + _skipped(outcomes)
+
+
+def _above(ours: float | None, papers: list[float]) -> Html:
+    """One error, and the paper's below it, if there is one."""
+    return _small("–" if ours is None else f"{ours:.2f}", (papers[0], None) if papers else None)
+
+
+def _small(text: str, papers: Score | None) -> Html:
+    """A text, and what the paper has below it in small print."""
+    return Html(escape(text) + (f"<small>{score_text(papers)}</small>" if papers else ""))
 
 
 def lfw(outcomes: Outcomes) -> str:
@@ -187,8 +163,7 @@ def _beside(ours: Score | None, papers: Score | None) -> Html:
     word = verdict(ours, papers)
     kind = {"lower": "worse", "higher": "better", "within": "same"}.get(word, "unknown")
     sign = {"lower": " ▼", "higher": " ▲"}.get(word, "")
-    small = f"<small>{score_text(papers)}</small>" if papers else ""
-    return Html(f'<span class="{kind}">{score_text(ours)}{sign}</span>{small}')
+    return _small(Html(f'<span class="{kind}">{score_text(ours)}{sign}</span>'), papers)
 
 
 def _cell(runs: Runs, key: str = "error") -> Html:
