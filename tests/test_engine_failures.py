@@ -53,7 +53,7 @@ def test_killed_workers_change_nothing(
 
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None
+            n_workers=2, threads_per_worker=1, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster) as client,
         listening(kill),
@@ -73,7 +73,7 @@ def test_workers_may_come_and_go(digits: tuple[NDArray, NDArray], undisturbed: N
 
     with (
         distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster) as client,
         listening(change),
@@ -97,7 +97,7 @@ def test_a_lost_scheduler_is_said_with_the_checkpoint(
         return False
 
     cluster = distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
     )
     client = distributed.Client(cluster)
     try:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.optimize import brentq
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_classification
 
@@ -18,8 +21,9 @@ from boostmetric.engines.blocks import Block, Steps
 from boostmetric.engines.boosting import BlockFit
 from boostmetric.engines.choice import engine_of
 from boostmetric.engines.engine import Engine, EngineError, Serial, Threads
-from boostmetric.engines.fitting import block_bytes, boost_in_blocks, layout
-from boostmetric.engines.recipes import recipes_of
+from boostmetric.engines.fitting import boost_in_blocks
+from boostmetric.engines.memory import PROCESS, Size, layout
+from boostmetric.engines.recipes import InMemory, recipes_of
 from boostmetric.engines.search import search
 from boostmetric.losses import LOSSES, Loss, as_loss
 from boostmetric.state import Status
@@ -35,7 +39,7 @@ def dask_engine() -> Iterator[Engine]:
 
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
@@ -307,33 +311,80 @@ class Small(Serial):
 
     n_workers = 3
 
-    def __init__(self, memory: int) -> None:
-        self.memory = memory
+    def __init__(self, memory: int, spills: bool = False) -> None:
+        self._memory, self.spills = memory, spills
+
+    @property
+    def memory(self) -> int:
+        return self._memory
+
+
+SIZE = Size(m=90_000, n=10_000, D=50, point=400)
+
+
+def test_the_size_of_a_block() -> None:
+    assert SIZE.loading == 2 * 10_000 * 400 + 260 * 90_000 + 16 * 50**2
+    assert SIZE.held == 10_000 * 400 + 120 * 90_000
+    assert SIZE.block(90) == Size(m=1000, n=3000, D=50, point=400)
+    assert Size(m=1, n=1, D=1000, point=1).loading == 2 + 260 + 16 * 1000 * 600
+    sparse = csr_array(np.diag([1.0, 2.0, 3.0]))
+    assert Size.of(sparse, 7) == Size(m=7, n=3, D=3, point=8 + sparse.indices.itemsize)
 
 
 def test_blocks_are_as_many_as_memory_asks_for() -> None:
-    problem = {"m": 90_000, "n": 10_000, "D": 50, "itemsize": 8}
-    whole = block_bytes(**problem)
-    assert whole == 2 * 10_000 * 50 * 8 + 260 * 90_000 + 16 * 50**2
-    assert layout(Serial(), None, **problem) == 1
-    assert layout(Small(2 * whole), None, **problem) == 3
-    n_blocks = layout(Small(whole // 4), None, **problem)
-    assert n_blocks % 3 == 0
-    least = block_bytes(m=90_000 // n_blocks, n=10_000, D=50, itemsize=8)
-    fewer = block_bytes(m=90_000 // (n_blocks - 3), n=10_000, D=50, itemsize=8)
-    assert least <= whole // 8 < fewer
+    assert layout(Serial(), None, SIZE) == 1
+    assert layout(Small(10**9), None, SIZE) == 3
+    assert layout(Small(10**9), 7, SIZE) == 7
+    spread = replace(SIZE, n=10_000_000)
+    third, sixth = spread.block(3), spread.block(6)
+    assert sixth.loading + sixth.held < third.loading
+    enough = math.ceil((PROCESS + third.loading) / 0.95)
+    assert layout(Small(enough), None, spread) == 3
+    # With twice the blocks a worker holds one more, and loads smaller ones.
+    assert layout(Small(enough - 10_000), None, spread) == 6
 
 
-def test_a_block_that_does_not_fit_is_refused_with_the_arithmetic(
-    digits: tuple[NDArray, Comparisons],
-) -> None:
+def test_with_a_disk_blocks_need_not_fit_all_together() -> None:
+    large = Size(m=90_000_000, n=10_000_000, D=50, point=400)
+    engine = Small(2 * 10**9, spills=True)
+    number = layout(engine, None, large)
+    assert number > 3
+    assert large.block(number).loading <= 0.25 * engine.memory < large.block(number // 2).loading
+    with pytest.raises(EngineError, match="No number of blocks will do: use engine='dask'"):
+        layout(Small(2 * 10**9), None, large)
+
+
+def test_a_block_that_does_not_fit_is_refused_with_the_arithmetic() -> None:
+    engine = Small(10**9)
+    large = Size(m=9_000_000, n=1_000_000, D=50, point=400)
     with pytest.raises(EngineError) as caught:
-        learn(digits, "logistic", Small(1_000_000), n_blocks=2)
+        layout(engine, 6, large)
     message = str(caught.value)
-    m, (n, D) = len(digits[1]), digits[0].shape
-    need = block_bytes(m=-(-m // 2), n=n, D=D, itemsize=8)
-    assert f"takes up to {need / 1e6:.1f} MB" in message
-    assert "half of the 1.0 MB" in message
-    assert "n_blocks" in message
-    with pytest.raises(EngineError, match="even one comparison"):
-        learn(digits, "logistic", Small(1000), n_blocks=None)
+    sixth = large.block(6)
+    need = PROCESS + sixth.held + sixth.loading
+    assert f"needs up to {need / 1e6:,.1f} MB, and may take 950.0 MB, 95% of what it has" in message
+    assert "a block of 1,500,000 of the 9,000,000 comparisons" in message
+    assert f"takes {sixth.loading / 1e6:,.1f} MB (two copies of 1,000,000 points of 400" in message
+    assert f"and 1 other blocks of {sixth.held / 1e6:,.1f} MB" in message
+    assert message.endswith("Use more blocks (n_blocks), or workers with more memory.")
+    with pytest.raises(EngineError, match="Even one comparison a block is too much"):
+        layout(Small(1000, spills=True), None, SIZE)
+
+
+def test_a_fit_that_does_not_fit_is_refused(digits: tuple[NDArray, Comparisons]) -> None:
+    with pytest.raises(EngineError, match="a worker needs up to"):
+        learn(digits, "logistic", Small(1_000_000), n_blocks=2)
+
+
+def test_blocks_touch_few_points() -> None:
+    """Three strings of points: each is a block, whatever the order of comparisons was."""
+    rng = np.random.default_rng(0)
+    rows = rng.permutation(300).reshape(3, 100)
+    triplets = np.concatenate(
+        [np.stack([row, np.roll(row, 1), np.roll(row, 2)], 1) for row in rows]
+    )
+    comparisons = Comparisons.from_triplets(rng.permutation(triplets))
+    recipes = list(recipes_of(rng.normal(size=(300, 2)), comparisons, as_loss("logistic"), 3))
+    assert all(isinstance(recipe, InMemory) for recipe in recipes)
+    assert [recipe.points.shape[0] for recipe in recipes] == [100, 100, 100]  # type: ignore[union-attr]
+    assert sum(recipe.load().problem.operator.n_matrices for recipe in recipes) == 300

@@ -56,14 +56,14 @@ class ComparisonOperator(Operator):
         n = X.shape[0]
         comparisons.check_points(n)
         super().__init__(len(comparisons), X.shape[1], X.dtype)
-        order = _order(comparisons.pairs, n)
+        order = near_order(comparisons.pairs, n)
         place = np.argsort(order)
         ends = np.sort(place[comparisons.pairs], axis=1)
         by_row = np.lexsort((ends[:, 1], ends[:, 0]))
         pair = np.argsort(by_row)
         self.X: Points = centred(X)[order]
-        self._pairs = ends[by_row]
-        self._i, self._j = np.ascontiguousarray(self._pairs.T)
+        self._i, self._j = by_end = np.ascontiguousarray(ends[by_row].T)
+        self._pairs = by_end.T
         self._differences = _far_less_near(
             pair[comparisons.far], pair[comparisons.near], len(self._pairs), self.dtype
         )
@@ -194,8 +194,12 @@ class ComparisonOperator(Operator):
         return symmetric_operator(product, self.n_features, self.dtype)
 
 
-def _order(pairs: NDArray, n: int) -> NDArray:
-    """An order of n points in which those of a pair are close together."""
+def near_order(pairs: NDArray, n: int) -> NDArray:
+    """An order of n points in which those of a pair are close together.
+
+    >>> near_order(np.array([[0, 2], [1, 3], [2, 3]]), 4).tolist()
+    [1, 3, 2, 0]
+    """
     ones = np.ones(len(pairs), dtype=np.int8)
     upper = csr_matrix((ones, (pairs[:, 0], pairs[:, 1])), shape=(n, n))
     return np.asarray(reverse_cuthill_mckee((upper + upper.T).tocsr(), symmetric_mode=True))

@@ -77,10 +77,11 @@ class Block:
     Parameters
     ----------
     problem : operator, loss, gaps and weights of the part; its regulariser plays no part
+    n_bytes : what it holds in memory, by which Dask knows what it costs to keep or to move
     """
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, n_bytes: int = 0) -> None:
+        self.problem, self._n_bytes = problem, n_bytes
         self._lock = Lock()
         self._n_steps = self._trail = 0
         self._margins: NDArray | None = None
@@ -93,6 +94,9 @@ class Block:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._lock = Lock()
+
+    def __sizeof__(self) -> int:
+        return self._n_bytes
 
     def look(self, steps: Steps, basis: NDArray | None = None, scatter: bool = True) -> Look | None:
         """The block after these steps; None if it is not at the first of them, and needs them all.

@@ -54,23 +54,25 @@ class Dask(Engine):
         and ends it with the engine
     """
 
+    spills = True
+
     def __init__(self, client: Client | None = None) -> None:
         self._cluster: LocalCluster | None = None
         if client is None:
             self._cluster = LocalCluster(
-                n_workers=processors(), threads_per_worker=1, dashboard_address=None
+                n_workers=processors(), threads_per_worker=1, dashboard_address=":0"
             )
             client = Client(self._cluster)
         self._client = client
 
     @property
     def n_workers(self) -> int:  # type: ignore[override]
-        """The number of threads of the workers that there are now, at least 1."""
+        """The number of threads of all workers that there are now, at least 1."""
         return max(1, sum(self._client.nthreads().values()))
 
     @property
-    def memory(self) -> int | None:  # type: ignore[override]
-        """Bytes that the smallest worker may take, where that is limited."""
+    def memory(self) -> int | None:
+        """Bytes for each thread of the worker with the least, where they are limited."""
         limits: list[int] = self._client.run_on_scheduler(_memory_limits)
         return min(limits, default=None)
 
@@ -104,9 +106,11 @@ class Dask(Engine):
             )
 
         tasks = [submit(handle) for handle in handles]
-        return [
-            self._result(task, handle, submit) for task, handle in zip(tasks, handles, strict=True)
-        ]
+        try:
+            return list(self._client.gather(tasks))
+        except KilledWorker:
+            each = zip(tasks, handles, strict=True)
+            return [self._result(task, handle, submit) for task, handle in each]
 
     @staticmethod
     def _result(task: Future, handle: _Placed, submit: Callable[[_Placed], Future]) -> Any:
@@ -136,9 +140,8 @@ class Dask(Engine):
 
 
 def _memory_limits(dask_scheduler: Any) -> list[int]:
-    return [
-        worker.memory_limit for worker in dask_scheduler.workers.values() if worker.memory_limit
-    ]
+    workers = dask_scheduler.workers.values()
+    return [each.memory_limit // each.nthreads for each in workers if each.memory_limit]
 
 
 def _load(recipe: Recipe, *inputs: Any) -> Any:

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
+from joblib import cpu_count
 from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
@@ -40,7 +41,15 @@ class EngineError(RuntimeError):
 
 def processors() -> int:
     """The number of processors that this process may use."""
-    return len(os.sched_getaffinity(0))
+    return int(cpu_count())
+
+
+def physical_memory() -> int | None:
+    """Bytes of memory of this machine, where the system tells."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
 
 
 class Recipe(Protocol):
@@ -60,8 +69,14 @@ class Engine(ABC):
     n_workers: int = 1
     """Number of blocks that are worked on at a time."""
 
-    memory: int | None = None
-    """Bytes that a worker has, where that is known."""
+    spills: bool = False
+    """Whether workers keep on disk what their memory does not hold."""
+
+    @property
+    def memory(self) -> int | None:
+        """Bytes that there are for each of `n_workers`, where that is known."""
+        whole = physical_memory()
+        return None if whole is None else whole // self.n_workers
 
     @abstractmethod
     def place(self, recipes: Sequence[Recipe]) -> Sequence[Any]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from boostmetric.engines.boosting import BlockFit, Rounds, boost_rounds
 from boostmetric.engines.choice import engine_of
-from boostmetric.engines.engine import Engine, EngineError
+from boostmetric.engines.memory import Size, layout
 from boostmetric.engines.recipes import Stated, recipes_of
 from boostmetric.engines.sources import Source
 from boostmetric.losses import Loss
@@ -17,9 +17,6 @@ from boostmetric.metric import Metric
 from boostmetric.points import Points
 from boostmetric.regularizers import REGULARIZERS
 from boostmetric.state import Fit
-
-COMPARISON = 260
-"""Bytes that a comparison takes at most while its block is loaded, beside its points."""
 
 
 def boost_in_blocks(
@@ -52,7 +49,7 @@ def boost_in_blocks(
     X : points in memory, or a `Source`, whose rows are read where they are needed
     comparisons : `Comparisons`, or a `ComparisonSource`, or the `Neighbours` of points
     engine : "serial", "threads", "dask", a `distributed.Client` or an `Engine`
-    n_blocks : number of blocks; None is one for each worker of the engine
+    n_blocks : number of blocks; None is one for each worker of the engine, or more if need be
     others : as of `boost`
 
     Examples
@@ -72,63 +69,18 @@ def boost_in_blocks(
     if resume is not None:
         n_blocks = int(resume["n_blocks"])
     with engine_of(engine) as workers:
-        n, D = X.shape
-        n_blocks = layout(workers, n_blocks, len(comparisons), n, D, X.dtype.itemsize)
+        n_blocks = layout(workers, n_blocks, Size.of(X, len(comparisons)))
         handles = workers.place(list(recipes_of(X, comparisons, loss, n_blocks)))
         fit = BlockFit(
             Rounds(workers, handles, loss),
             REGULARIZERS[regularizer](alpha),
-            (len(comparisons), D),
+            (len(comparisons), X.shape[1]),
             X.dtype,
             eigen_solver,
         )
         if start is not None:
             fit.restart(start)
         return boost_rounds(fit, max_iter, alpha_relative, callback, resume)
-
-
-def block_bytes(m: int, n: int, D: int, itemsize: int) -> int:
-    """Bytes that a block takes at most, while it is loaded: of m comparisons of n points.
-
-    It touches no more than 3·m points, of which it has two copies for a while; pairs, their order
-    and the sums over them take 260 bytes a comparison, as measured; a scatter is D × D.
-    """
-    return 2 * min(n, 3 * m) * D * itemsize + COMPARISON * m + 16 * D**2
-
-
-def layout(engine: Engine, n_blocks: int | None, m: int, n: int, D: int, itemsize: int) -> int:
-    """The number of blocks: as many as asked for, else so many that one takes half of a worker.
-
-    Raises
-    ------
-    EngineError
-        Where blocks would take more than half of the memory of a worker: the other half is for
-        other blocks of the worker, and for what it works with.
-    """
-    workers = min(engine.n_workers, m)
-    if engine.memory is None:
-        return min(n_blocks or workers, m)
-    allowed = engine.memory // 2
-    if n_blocks is None:
-        n_blocks = workers
-        while n_blocks < m and block_bytes(-(-m // n_blocks), n, D, itemsize) > allowed:
-            n_blocks += workers
-    n_blocks = min(n_blocks, m)
-    size = -(-m // n_blocks)
-    need = block_bytes(size, n, D, itemsize)
-    if need > allowed:
-        remedy = (
-            "even one comparison is too much: use workers with more memory, or fewer features"
-            if n_blocks == m
-            else "use more blocks (n_blocks), or workers with more memory"
-        )
-        raise EngineError(
-            f"a block of {size:,} of the {m:,} comparisons takes up to {need / 1e6:.1f} MB (two "
-            f"copies of {min(n, 3 * size):,} points of {D:,} features of {itemsize} bytes, "
-            f"{COMPARISON} bytes a comparison, and 16·D²), and half of the "
-            f"{engine.memory / 1e6:.1f} MB of a worker is {allowed / 1e6:.1f} MB: {remedy}."
-        )
-    return n_blocks
 
 
 def check_options(

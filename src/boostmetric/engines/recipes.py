@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from boostmetric.comparisons import Comparisons
 from boostmetric.engines.blocks import Block
 from boostmetric.engines.engine import Engine
+from boostmetric.engines.memory import Size
 from boostmetric.engines.mining import mine
 from boostmetric.engines.sources import ComparisonSource, Source
-from boostmetric.laplacian import ComparisonOperator
+from boostmetric.laplacian import ComparisonOperator, near_order
 from boostmetric.losses import Loss
 from boostmetric.mining import NONE, labelled_triplets
 from boostmetric.points import Points
@@ -59,12 +60,12 @@ class Neighbours:
 
     Parameters
     ----------
-    first : row number of the first of the points, which follow on one another
+    anchors : row numbers of the points
     targets, impostors : tables of their neighbours, as `mine` returns them
     n_points : number of all points
     """
 
-    first: int
+    anchors: NDArray
     targets: NDArray
     impostors: NDArray
     n_points: int
@@ -73,9 +74,17 @@ class Neighbours:
     def among(
         cls, source: Source, labels: NDArray, n_targets: int, n_impostors: int, engine: Engine
     ) -> Neighbours:
-        """Those of all points of a source, found on an engine; parameters as of `mine`."""
+        """Those of all points of a source, found on an engine; parameters as of `mine`.
+
+        Anchors are in an order in which neighbours are close together.
+        """
         targets, impostors = mine(source, labels, n_targets, n_impostors, engine)
-        return cls(0, targets, impostors, source.shape[0])
+        n = source.shape[0]
+        tables = np.hstack([targets, impostors])
+        pairs = np.argwhere(tables != NONE)
+        pairs[:, 1] = tables[tables != NONE]
+        order = near_order(pairs, n)
+        return cls(order, targets[order], impostors[order], n)
 
     def __len__(self) -> int:
         n_targets, n_impostors = ((t != NONE).sum(axis=1) for t in (self.targets, self.impostors))
@@ -83,8 +92,7 @@ class Neighbours:
 
     def comparisons(self) -> Comparisons:
         """By the row numbers of all points."""
-        anchors = self.first + np.arange(len(self.targets))
-        triplets = labelled_triplets(anchors, self.targets, self.impostors)
+        triplets = labelled_triplets(self.anchors, self.targets, self.impostors)
         return Comparisons.from_triplets(triplets, n_points=self.n_points)
 
 
@@ -93,19 +101,22 @@ Stated = Comparisons | ComparisonSource | Neighbours
 
 
 def pieces_of(stated: Stated, n_blocks: int) -> Iterator[Piece]:
-    """The comparisons in about so many pieces of about equal size, in their order."""
+    """The comparisons in about so many pieces of about equal size.
+
+    Those in memory are put into an order in which comparisons of the same points are close
+    together, so that a piece touches few points; those in a file are taken as they are stored.
+    """
     if isinstance(stated, Neighbours):
-        ends = np.linspace(0, len(stated.targets), n_blocks + 1).astype(int)
-        for begin, end in pairwise(ends.tolist()):
-            part = Neighbours(
-                stated.first + begin,
-                stated.targets[begin:end],
-                stated.impostors[begin:end],
-                stated.n_points,
-            )
+        tables = (stated.anchors, stated.targets, stated.impostors)
+        for anchors, targets, impostors in zip(
+            *(np.array_split(table, n_blocks) for table in tables), strict=True
+        ):
+            part = Neighbours(anchors, targets, impostors, stated.n_points)
             if len(part):
                 yield part
         return
+    if isinstance(stated, Comparisons) and n_blocks > 1:
+        stated = stated[_nearby(stated)]
     ends = np.linspace(0, len(stated), n_blocks + 1).astype(int)
     for begin, end in pairwise(ends.tolist()):
         if isinstance(stated, ComparisonSource):
@@ -167,7 +178,8 @@ class FromSource:
 def block_of(points: Points, comparisons: Comparisons, loss: Loss) -> Block:
     """The block of comparisons of these points."""
     operator = ComparisonOperator(points, comparisons)
-    return Block(Problem(operator, loss, Trace(0.0), comparisons.gaps, comparisons.weights))
+    problem = Problem(operator, loss, Trace(0.0), comparisons.gaps, comparisons.weights)
+    return Block(problem, Size.of(points, len(comparisons)).held)
 
 
 def touched(comparisons: Comparisons) -> tuple[NDArray, Comparisons]:
@@ -179,6 +191,14 @@ def touched(comparisons: Comparisons) -> tuple[NDArray, Comparisons]:
     """
     used, pairs = np.unique(comparisons.pairs, return_inverse=True)
     return used, replace(comparisons, pairs=pairs.reshape(-1, 2), n_points=len(used))
+
+
+def _nearby(comparisons: Comparisons) -> NDArray:
+    """An order of comparisons in which those of the same points are close together."""
+    n = int(comparisons.pairs.max()) + 1
+    place = np.argsort(near_order(comparisons.pairs, n))
+    first = place[comparisons.pairs].min(axis=1)
+    return np.argsort(first[comparisons.near], kind="stable")
 
 
 def recipes_of(
