@@ -324,7 +324,7 @@ SIZE = Size(m=90_000, n=10_000, D=50, point=400)
 
 def test_the_size_of_a_block() -> None:
     assert SIZE.loading == 2 * 10_000 * 400 + 260 * 90_000 + 16 * 50**2
-    assert SIZE.held == 10_000 * 400 + 120 * 90_000
+    assert SIZE.held == 10_000 * 400 + 170 * 90_000
     assert SIZE.block(90) == Size(m=1000, n=3000, D=50, point=400)
     assert Size(m=1, n=1, D=1000, point=1).loading == 2 + 260 + 16 * 1000 * 600
     sparse = csr_array(np.diag([1.0, 2.0, 3.0]))

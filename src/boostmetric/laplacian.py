@@ -61,7 +61,7 @@ class ComparisonOperator(Operator):
         ends = np.sort(place[comparisons.pairs], axis=1)
         by_row = np.lexsort((ends[:, 1], ends[:, 0]))
         pair = np.argsort(by_row)
-        self.X: Points = centred(X)[order]
+        self.X: Points = centred(X, order)
         self._i, self._j = by_end = np.ascontiguousarray(ends[by_row].T)
         self._pairs = by_end.T
         self._differences = _far_less_near(

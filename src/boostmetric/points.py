@@ -85,12 +85,23 @@ def deviations(X: Points) -> NDArray:
         return np.sqrt(np.maximum(squares / n - (sums / n) ** 2, 0.0))
 
 
-def centred(X: Points) -> Points:
+def centred(X: Points, order: NDArray | None = None) -> Points:
     """X less its mean; raises a ValueError where squared distances would over- or underflow.
 
     Of a sparse X only features that are stored for more than half of the points are centred.
+
+    Parameters
+    ----------
+    X : all points
+    order : their row numbers in the order they are to have; None leaves them in theirs
     """
-    points = _well_filled_centred(X) if issparse(X) else _less_mean(X)
+    if issparse(X):
+        points = _well_filled_centred(X)
+        points = points if order is None else points[order]
+    else:
+        mean = X.mean(axis=0, dtype=np.float64).astype(X.dtype)
+        points = X.copy() if order is None else X[order]
+        points -= mean
     check_range(points)
     return points
 
@@ -140,11 +151,6 @@ def _sparse_keys(X: csr_array, labels: NDArray) -> NDArray:
 def _extremes(X: csr_array) -> tuple[NDArray, NDArray]:
     """The lowest and the highest value of every feature."""
     return X.min(axis=0).toarray().ravel(), X.max(axis=0).toarray().ravel()
-
-
-def _less_mean(X: NDArray) -> NDArray:
-    points: NDArray = X - X.mean(axis=0, dtype=np.float64).astype(X.dtype)
-    return points
 
 
 def _well_filled_centred(X: csr_array) -> csr_array:

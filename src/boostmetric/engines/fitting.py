@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from boostmetric.engines.boosting import BlockFit, Rounds, boost_rounds
 from boostmetric.engines.choice import engine_of
 from boostmetric.engines.memory import Size, layout
-from boostmetric.engines.recipes import Stated, recipes_of
+from boostmetric.engines.recipes import Stated, most_touched, recipes_of
 from boostmetric.engines.sources import Source
 from boostmetric.losses import Loss
 from boostmetric.metric import Metric
@@ -69,7 +70,8 @@ def boost_in_blocks(
     if resume is not None:
         n_blocks = int(resume["n_blocks"])
     with engine_of(engine) as workers:
-        n_blocks = layout(workers, n_blocks, Size.of(X, len(comparisons)))
+        n_touched = partial(most_touched, workers, comparisons)
+        n_blocks = layout(workers, n_blocks, Size.of(X, len(comparisons)), n_touched)
         handles = workers.place(list(recipes_of(X, comparisons, loss, n_blocks)))
         fit = BlockFit(
             Rounds(workers, handles, loss),

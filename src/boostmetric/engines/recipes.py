@@ -175,6 +175,23 @@ class FromSource:
         return block_of(rows, local, self.loss)
 
 
+@dataclass(frozen=True, eq=False)
+class Touched:
+    """The number of points that some comparisons touch."""
+
+    piece: Piece
+
+    def load(self) -> int:
+        """It."""
+        return len(touched(self.piece.comparisons())[0])
+
+
+def most_touched(engine: Engine, stated: Stated, n_blocks: int) -> int:
+    """The number of points that one of so many blocks touches at most, counted on an engine."""
+    handles = engine.place([Touched(piece) for piece in pieces_of(stated, n_blocks)])
+    return max(engine.call(int, handles))
+
+
 def block_of(points: Points, comparisons: Comparisons, loss: Loss) -> Block:
     """The block of comparisons of these points."""
     operator = ComparisonOperator(points, comparisons)

@@ -11,7 +11,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from mmap import mmap
 from pathlib import Path
@@ -24,6 +24,9 @@ from boostmetric._grids import ReadError, as_float, listed
 
 PART_ENTRIES = 1 << 22
 """Entries that are read at a time (32 MB in float64), unless the pieces of a store are larger."""
+
+MAPPED_BYTES = 1 << 22
+"""Bytes of rows that are copied from a mapped file at a time."""
 
 READABLE = ".npy, .zarr, .parquet, or a folder of .parquet files"
 """What a path may lead to."""
@@ -146,11 +149,25 @@ class MappedFile(Store):
 
     def read(self, rows: slice) -> NDArray:
         """Consecutive rows."""
-        return np.array(self._open()[rows])
+        first, stop, _ = rows.indices(self.shape[0])
+        return self._copied(stop - first, lambda begin, end: slice(first + begin, first + end))
 
     def take(self, rows: NDArray) -> NDArray:
         """The chosen rows."""
-        return self._open()[rows]
+        return self._copied(len(rows), lambda begin, end: rows[begin:end])
+
+    def _copied(self, n: int, chosen: Callable[[int, int], slice | NDArray]) -> NDArray:
+        """The n rows that are chosen from one to another of them.
+
+        What is mapped counts as memory of the process until the file is closed, so few are at a
+        time.
+        """
+        found = np.empty((n, *self.shape[1:]), dtype=self.dtype)
+        size = max(1, MAPPED_BYTES // max(1, found[:1].nbytes))
+        for begin in range(0, n, size):
+            end = min(begin + size, n)
+            found[begin:end] = self._open()[chosen(begin, end)]
+        return found
 
     def _open(self) -> NDArray:
         file = np.memmap(self.name, dtype=np.uint8, mode="r")
