@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -110,3 +113,86 @@ def test_a_lost_scheduler_is_said_with_the_checkpoint(
     again = clone(LEARNER).set_params(checkpoint=path).fit(*digits)
     np.testing.assert_array_equal(again.components_, undisturbed)
     assert again.n_iter_ == 12
+
+
+def test_a_worker_that_comes_is_given_its_share(
+    digits: tuple[NDArray, NDArray], undisturbed: NDArray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boostmetric.engines.dask_engine.BALANCE", 0.0)
+    blocks: list[list[int]] = []
+
+    def change(progress: Any) -> bool:
+        if progress.n_directions == 3:
+            cluster.scale(2)
+            client.wait_for_workers(2)
+        held = client.has_what().values()
+        blocks.append(sorted(sum("boostmetric-block" in key for key in keys) for keys in held))
+        return False
+
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+        listening(change),
+    ):
+        learner = on(client).fit(*digits)
+    np.testing.assert_array_equal(learner.components_, undisturbed)
+    assert blocks[0] == [4]
+    assert blocks[-1] == [2, 2]
+
+
+@pytest.fixture
+def in_process() -> Iterator[Any]:
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_an_address_will_do(
+    digits: tuple[NDArray, NDArray], undisturbed: NDArray, in_process: Any
+) -> None:
+    learner = on(in_process.scheduler_info()["address"]).fit(*digits)
+    np.testing.assert_array_equal(learner.components_, undisturbed)
+    assert in_process.status == "running"
+
+
+def test_an_address_where_nobody_is(digits: tuple[NDArray, NDArray]) -> None:
+    dask = pytest.importorskip("dask")
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "100ms"}),
+        pytest.raises(EngineError, match=r"there is no scheduler of Dask at 'tcp://127.0.0.1:9'"),
+    ):
+        on("tcp://127.0.0.1:9").fit(*digits)
+    with pytest.raises(EngineError, match=r"there is no scheduler of Dask at 'tpc://127.0.0.1:9'"):
+        on("tpc://127.0.0.1:9").fit(*digits)
+
+
+def test_workers_of_another_version_are_refused(
+    digits: tuple[NDArray, NDArray], in_process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boostmetric.engines.dask_engine.__version__", "99")
+    with pytest.raises(
+        EngineError, match=r"of Dask has not boostmetric 99 .it has .*: install the"
+    ):
+        on(in_process).fit(*digits)
+
+
+def test_a_fit_without_workers_says_that_it_waits(
+    digits: tuple[NDArray, NDArray],
+    undisturbed: NDArray,
+    in_process: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("boostmetric.engines.dask_engine.PATIENCE", 0.1)
+    in_process.cluster.scale(0)
+    while in_process.nthreads():
+        time.sleep(0.05)
+    Timer(1.0, in_process.cluster.scale, [1]).start()
+    with pytest.warns(UserWarning, match="there is no worker of Dask: the fit waits"):
+        learner = on(in_process).fit(*digits)
+    np.testing.assert_array_equal(learner.components_, undisturbed)

@@ -274,7 +274,7 @@ def test_the_estimator_takes_an_engine(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"engine": "spark"}, "engine='spark' will not do: None, 'serial', 'threads', 'dask', a"),
+        ({"engine": "spark"}, "engine='spark' will not do: None, 'serial', 'threads', 'dask', the"),
         ({"engine": 3}, "engine=3 will not do"),
         ({"engine": "serial", "n_blocks": 0}, "n_blocks=0 will not do"),
         (

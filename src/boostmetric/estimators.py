@@ -72,7 +72,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         With labels, the number of targets and of impostors of each point.
     neighbors : {"exact", "approximate"} or index, default="exact"
         How they are looked for; an index is an object with `fit(X)` and `kneighbors(X, k)`. Sparse
-        points, and points of several labels, are for "exact" only.
+        points, and points of several labels, are for "exact" only; an index for points in memory.
     n_passes : int, default=1
         With labels, how often neighbours are looked for: after each pass again, in the space it
         learned.
@@ -104,11 +104,12 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         A file that follows the fit: it is written every few seconds and after every pass. Where the
         file of a fit that was killed is there, `fit` with the same data and parameters goes on from
         it, and ends as if it had never been interrupted.
-    engine : None, {"serial", "threads", "dask"}, Client or Engine, default=None
+    engine : None, {"serial", "threads", "dask"}, address, Client or Engine, default=None
         Who works on the comparisons: None learns from them in one piece; the others from blocks of
-        them, one after another, in threads, or on the cluster of a `distributed.Client` ("dask"
-        starts one on this machine). Blocks are for the stage-wise solver with one direction in an
-        iteration. What is learned does not depend on the engine, given the number of blocks.
+        them, one after another, in threads, or on the cluster of a `distributed.Client` or of the
+        scheduler at an address ("dask" starts a cluster on this machine). Blocks are for the
+        stage-wise solver with one direction in an iteration. What is learned does not depend on the
+        engine, given the number of blocks.
     n_blocks : int or None, default=None
         Number of blocks; None is one for each worker, or more where one would not fit.
     n_jobs : int or None, default=None
@@ -244,7 +245,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         -------
         self
         """
-        check_parameters(self.get_params(deep=False))
+        check_parameters(self.get_params(deep=False), is_outside(X))
         resumed = getattr(self, "_resume", None) if self.warm_start else None
         points: Points | Source
         stated: Stated | None = comparisons
@@ -367,7 +368,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
             ("sample_weight", sample_weight, sample_weight is None),
             ("init", self.init, not isinstance(self.init, str)),
             ("early_stopping", self.early_stopping, not self.early_stopping),
-            ("neighbors", self.neighbors, self.neighbors == "exact"),
+            ("neighbors", self.neighbors, isinstance(self.neighbors, str)),
         ):
             if not will_do:
                 raise ValueError(
@@ -379,6 +380,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
             raise ValueError(f"n_passes={self.n_passes} needs labels y: comparisons alone came.")
         self.n_features_in_ = source.shape[1]
         self.__dict__.pop("feature_names_in_", None)
+        if source.feature_names is not None:
+            self.feature_names_in_ = np.array(source.feature_names, dtype=object)
         return source, labels, stated
 
     def _check_needs(

@@ -15,7 +15,7 @@ from boostmetric.engines.choice import check_engine
 from boostmetric.engines.fitting import check_options
 from boostmetric.initial import INITS
 from boostmetric.losses import LOSSES, Hinge, Loss, as_loss
-from boostmetric.neighbors import check_index
+from boostmetric.neighbors import APPROXIMATE, check_index
 from boostmetric.regularizers import REGULARIZERS
 from boostmetric.solvers import (
     SOLVERS,
@@ -96,12 +96,18 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
 """For a parameter: whether a value will do, and what is needed."""
 
 
-def check_parameters(parameters: Mapping[str, Any]) -> None:
-    """Raise a ValueError for the first parameter that is out of range."""
+def check_parameters(parameters: Mapping[str, Any], outside: bool = False) -> None:
+    """Raise a ValueError for the first parameter that is out of range.
+
+    Parameters
+    ----------
+    parameters : of a `BoostMetric`
+    outside : whether the points are not in memory, and neighbours are looked for on the engine
+    """
     for name, (will_do, needed) in RULES.items():
         if not will_do(parameters[name]):
             raise ValueError(f"{name}={parameters[name]!r} will not do: {needed} is needed.")
-    if not (isinstance(parameters["neighbors"], str) and parameters["neighbors"] == "exact"):
+    if parameters["neighbors"] not in (("exact", APPROXIMATE) if outside else ("exact",)):
         check_index(parameters["neighbors"])
     loss = as_loss(parameters["loss"])
     if parameters["engine"] is not None:

@@ -126,7 +126,10 @@ class Training:
             return self.comparisons
         if isinstance(points, Source):
             with engine_of(self.engine) as engine:
-                return Neighbours.among(points, self.labels, *self.n_neighbors, engine)
+                assert isinstance(self.neighbors, str)
+                return Neighbours.among(
+                    points, self.labels, *self.n_neighbors, engine, self.neighbors
+                )
         weights = self.weights
         if isinstance(self._held_out, np.ndarray) and weights is not None:
             weights = weights.copy()

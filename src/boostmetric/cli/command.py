@@ -14,6 +14,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from boostmetric.engines.choice import check_engine
+
 
 class CommandError(Exception):
     """A command cannot do what it is asked to; the text says why, and what to do."""
@@ -142,6 +144,19 @@ def one_of(names: Iterable[str]) -> Callable[[str], str]:
         return text
 
     return check
+
+
+def engine(text: str) -> str:
+    """A check that a word names an engine.
+
+    >>> engine("threads")
+    'threads'
+    """
+    try:
+        check_engine(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error).rstrip(".")) from None
+    return text
 
 
 def say(text: str) -> None:

@@ -16,7 +16,8 @@ def engine_of(given: Any) -> Iterator[Engine]:
 
     Parameters
     ----------
-    given : "serial", "threads", "dask", a `distributed.Client`, or an `Engine`
+    given : "serial", "threads", "dask", the address of a scheduler of Dask ("tcp://host:8786"), a
+        `distributed.Client`, or an `Engine`
 
     Examples
     --------
@@ -33,16 +34,16 @@ def engine_of(given: Any) -> Iterator[Engine]:
 
 def check_engine(given: Any) -> None:
     """Raise an error unless this is an engine, or names one that can be started."""
-    if isinstance(given, Engine) or (isinstance(given, str) and given in ("serial", "threads")):
+    if isinstance(given, Engine) or given in ("serial", "threads"):
         return
-    if not _is_client(given) and not (isinstance(given, str) and given == "dask"):
+    if not _is_client(given) and not _is_address(given) and given != "dask":
         raise ValueError(
-            f"engine={given!r:.80} will not do: None, 'serial', 'threads', 'dask', a Client of "
-            "Dask or an Engine is needed."
+            f"engine={given!r:.80} will not do: None, 'serial', 'threads', 'dask', the address of "
+            "a scheduler ('tcp://host:8786'), a Client of Dask or an Engine is needed."
         )
     if find_spec("distributed") is None:
         raise ImportError(
-            "engine='dask' needs Dask, which is missing: pip install 'boostmetric[dask]'"
+            f"engine={given!r:.80} needs Dask, which is missing: pip install 'boostmetric[dask]'"
         )
 
 
@@ -54,7 +55,11 @@ def _started(given: Any) -> Engine:
         return Threads()
     from boostmetric.engines.dask_engine import Dask
 
-    return Dask(given if _is_client(given) else None)
+    return Dask(None if given == "dask" else given)
+
+
+def _is_address(given: Any) -> bool:
+    return isinstance(given, str) and "://" in given
 
 
 def _is_client(given: Any) -> bool:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from boostmetric.comparisons import Comparisons
 from boostmetric.engines.blocks import Block
+from boostmetric.engines.cells import mine_in_cells
 from boostmetric.engines.engine import Engine
 from boostmetric.engines.memory import Size
 from boostmetric.engines.mining import mine
@@ -19,6 +20,7 @@ from boostmetric.engines.sources import ComparisonSource, Source
 from boostmetric.laplacian import ComparisonOperator, near_order
 from boostmetric.losses import Loss
 from boostmetric.mining import NONE, labelled_triplets
+from boostmetric.neighbors import APPROXIMATE
 from boostmetric.points import Points
 from boostmetric.problem import Problem
 from boostmetric.regularizers import Trace
@@ -72,18 +74,30 @@ class Neighbours:
 
     @classmethod
     def among(
-        cls, source: Source, labels: NDArray, n_targets: int, n_impostors: int, engine: Engine
+        cls,
+        source: Source,
+        labels: NDArray,
+        n_targets: int,
+        n_impostors: int,
+        engine: Engine,
+        neighbors: str = "exact",
     ) -> Neighbours:
-        """Those of all points of a source, found on an engine; parameters as of `mine`.
+        """Those of all points of a source, found on an engine.
 
-        Anchors are in an order in which neighbours are close together.
+        Anchors are in an order in which neighbours are close together. Parameters are those of
+        `mine`, or with neighbors="approximate" of `mine_in_cells`.
         """
-        targets, impostors = mine(source, labels, n_targets, n_impostors, engine)
         n = source.shape[0]
-        tables = np.hstack([targets, impostors])
-        pairs = np.argwhere(tables != NONE)
-        pairs[:, 1] = tables[tables != NONE]
-        order = near_order(pairs, n)
+        if neighbors == APPROXIMATE:
+            targets, impostors, order = mine_in_cells(
+                source, labels, n_targets, n_impostors, engine
+            )
+        else:
+            targets, impostors = mine(source, labels, n_targets, n_impostors, engine)
+            tables = np.hstack([targets, impostors])
+            pairs = np.argwhere(tables != NONE)
+            pairs[:, 1] = tables[tables != NONE]
+            order = near_order(pairs, n)
         return cls(order, targets[order], impostors[order], n)
 
     def __len__(self) -> int:

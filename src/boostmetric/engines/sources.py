@@ -40,6 +40,7 @@ class Source:
     store : of an array of shape (n, D)
     label_store : of one of shape (n,), or None
     base : array of shape (d, D), by which rows are mapped once they are read, or None
+    feature_names : of the D columns, where they have some
 
     Examples
     --------
@@ -53,6 +54,7 @@ class Source:
     store: Store
     label_store: Store | None = None
     base: NDArray | None = None
+    feature_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         name, shape, dtype = self.store.name, self.store.shape, self.store.dtype
@@ -160,10 +162,11 @@ def as_source(X: Any, y: Any = None, *, label: str | None = None) -> Source:
     if isinstance(X, Source):
         if label is not None:
             raise ReadError(f"label={label!r}: a Source has its labels already.")
-        return X if y is None else Source(X.store, _store_of("y", y))
+        return X if y is None else replace(X, label_store=_store_of("y", y))
     if isinstance(X, str | Path) and is_parquet(Path(X)) and Path(X).exists():
         store, label_store = ParquetColumns.at(Path(X), label)
-        return Source(store, label_store if y is None else _store_of("y", y))
+        labels = label_store if y is None else _store_of("y", y)
+        return Source(store, labels, feature_names=store.columns)
     if hasattr(X, "iloc") and hasattr(X, "columns"):
         return _source_of_frame(X, y, label)
     if label is not None:
@@ -310,7 +313,12 @@ def _source_of_frame(frame: Any, y: Any, label: str | None) -> Source:
     else:
         store = Array.of(features.to_numpy())
         own = None if labels is None else _store_of("y", labels)
-    return Source(store, own if y is None else _store_of("y", y))
+    named = all(isinstance(name, str) for name in names)
+    return Source(
+        store,
+        own if y is None else _store_of("y", y),
+        feature_names=tuple(names) if named else None,
+    )
 
 
 def _lengths(frame: Any) -> list[int]:
