@@ -88,8 +88,8 @@ def made(n: int, D: int) -> tuple[NDArray, NDArray]:
     for begin in range(0, n, 100_000):
         part = points[begin : begin + 100_000]
         part += rng.standard_normal(part.shape, dtype=np.float32)
+        part[:, -5:] += labels[begin : begin + 100_000, None]
         part *= decay
-        part[:, -5:] += 0.2 * labels[begin : begin + 100_000, None]
     return points, labels
 
 

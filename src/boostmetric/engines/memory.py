@@ -144,7 +144,8 @@ class _Worker:
 
     def refusal(self, m: int) -> str:
         """The arithmetic in words, for m comparisons in all."""
-        block = self.block
+        block, where = self.block, ", of which some are on disk" if self.spills else ""
+        others = f", and {self.n_blocks - 1} other blocks of {_mb(block.held)}{where}"
         if block.m > 1:
             remedy = "Use more blocks (n_blocks), or workers with more memory"
         elif self.spills:
@@ -160,8 +161,7 @@ class _Worker:
             f"{block.m:,} of the {m:,} comparisons takes {_mb(block.loading)} (two copies of "
             f"{block.n:,} points of {block.point:,} bytes, {LOADING} bytes a comparison, and "
             f"16·D·min(D, {OPERATOR_ABOVE})); before that it has {_mb(self.kept)} (a process of "
-            f"{_mb(PROCESS)}, and {self.n_blocks - 1} other blocks of {_mb(block.held)}"
-            f"{', of which some are on disk' if self.spills else ''}). {remedy}."
+            f"{_mb(PROCESS)}{others if self.n_blocks > 1 else ''}). {remedy}."
         )
 
 
