@@ -122,7 +122,7 @@ class Block:
     def slopes(self, steps: Steps, direction: NDArray, coefs: NDArray) -> NDArray | None:
         """Sums at ρ + w·h for coefficients w of a direction, of shape (k, 7); None as from `look`.
 
-        They are F, the number of violated comparisons, Σ u·h, Σ|u·h|, Σ|u| and, at w = 0 only,
+        They are F, the number of violated comparisons, Σ u·h, Σ|u·h| and, at w = 0 only, Σ|u|,
         Σ|u|·h·max(h, 0) and Σ|u|·h·min(h, 0).
         """
         with self._lock:
@@ -215,10 +215,10 @@ def _sums(
     products = duals * responses
     net = float(products.sum(dtype=np.float64))
     absolute = float(np.abs(products, out=products).sum(dtype=np.float64))
+    if coef != 0:
+        return value, n_violated, net, absolute, 0.0, 0.0, 0.0
     sizes = np.abs(duals, out=duals)
     size = float(sizes.sum(dtype=np.float64))
-    if coef != 0:
-        return value, n_violated, net, absolute, size, 0.0, 0.0
     curved = sizes * responses
     rises = float((curved * np.maximum(responses, 0)).sum(dtype=np.float64))
     falls = float((curved * np.minimum(responses, 0)).sum(dtype=np.float64))
