@@ -47,6 +47,9 @@ FEW = 50_000
 MOST_SQUARED = 512
 """Features up to which the scatter is a matrix where growth in D is measured."""
 
+SMALL = "900MB"
+"""Memory of workers that cannot hold their blocks."""
+
 Record = dict[str, Any]
 
 
@@ -58,6 +61,8 @@ def runs() -> Iterator[Record]:
             "data": ("mined", MILLION, N_FEATURES),
             "asked": {"engine": engine, "n_blocks": n_blocks, "n_iter": 100},
         }
+    asked = {"engine": "dask", "n_iter": 5, "memory_limit": SMALL}
+    yield {"kind": "small", "data": ("mined", MILLION, N_FEATURES), "asked": asked}
     asked = {"engine": "serial", "n_blocks": 32, "n_iter": 10}
     yield {"kind": "overlap", "data": ("mined", MILLION, N_FEATURES), "asked": asked}
     for n in NUMBERS:

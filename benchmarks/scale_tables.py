@@ -76,6 +76,13 @@ def engines(records: list[Record]) -> str:
         f"| rounds of Dask with nothing to do, as a share of an iteration | {empty / dask:.0%} | |",
         f"| most memory, MB | {max(record['mb'] for record in chosen):,.0f} | ≤ 4,000 |",
     ]
+    (small,) = of_kind(records, "small")
+    lines += [
+        "",
+        f"With two workers of {small['run']['asked']['memory_limit']}, which cannot hold their "
+        f"blocks and keep some on disk: {small['n_blocks']} blocks, {small['seconds']:.1f} s an "
+        f"iteration, {small['mb']:,.0f} MB at the peaks of client and workers.",
+    ]
     return "\n".join(lines)
 
 

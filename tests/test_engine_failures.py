@@ -17,9 +17,11 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 
 from boostmetric import BoostMetric
+from boostmetric.engines.choice import engine_of
 from boostmetric.engines.engine import EngineError
 from boostmetric.monitor import listening
 
+dask = pytest.importorskip("dask", reason="Dask is not installed")
 distributed = pytest.importorskip("distributed", reason="Dask is not installed")
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -162,7 +164,6 @@ def test_an_address_will_do(
 
 
 def test_an_address_where_nobody_is(digits: tuple[NDArray, NDArray]) -> None:
-    dask = pytest.importorskip("dask")
     with (
         dask.config.set({"distributed.comm.timeouts.connect": "100ms"}),
         pytest.raises(EngineError, match=r"there is no scheduler of Dask at 'tcp://127.0.0.1:9'"),
@@ -196,3 +197,57 @@ def test_a_fit_without_workers_says_that_it_waits(
     with pytest.warns(UserWarning, match="there is no worker of Dask: the fit waits"):
         learner = on(in_process).fit(*digits)
     np.testing.assert_array_equal(learner.components_, undisturbed)
+
+
+def die_once(given: Any, marker: Path) -> Any:
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return given
+
+
+class Sum:
+    """A recipe of an array that Dask computes, on a worker that dies of it."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def lazy(self) -> Any:
+        import dask.array as da
+
+        return da.ones((4, 2), chunks=(2, 2)).map_blocks(
+            die_once, self.marker, meta=np.empty((0, 0))
+        )
+
+    def load(self, points: NDArray | None = None) -> float:
+        assert points is not None
+        return float(points.sum())
+
+
+def plus(block: float, array: NDArray) -> float:
+    return block + array[0]
+
+
+def dying(marker: Path) -> Any:
+    def same(given: Any) -> Any:
+        return die_once(given, marker)
+
+    return same
+
+
+@pytest.mark.parametrize("what", ["input", "shared"])
+def test_what_was_given_up_is_done_anew(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ("input" if what == "shared" else "shared")).touch()
+    monkeypatch.setattr("boostmetric.engines.dask_engine._same", dying(tmp_path / "shared"))
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+        engine_of(client) as engine,
+    ):
+        handles = engine.place([Sum(tmp_path / "input"), Sum(tmp_path / "input")])
+        assert engine.call(plus, handles, np.ones(1 << 18)) == [9.0, 9.0]

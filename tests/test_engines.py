@@ -6,6 +6,7 @@ import math
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -388,3 +389,32 @@ def test_blocks_touch_few_points() -> None:
     assert all(isinstance(recipe, InMemory) for recipe in recipes)
     assert [recipe.points.shape[0] for recipe in recipes] == [100, 100, 100]  # type: ignore[union-attr]
     assert sum(recipe.load().problem.operator.n_matrices for recipe in recipes) == 300
+
+
+def test_a_block_is_not_copied_while_it_works() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 4))
+    (recipe,) = recipes_of(X, Comparisons.from_labels(X, X[:, 0] > 0), as_loss("logistic"), 1)
+    block, working, go_on = recipe.load(), Event(), Event()
+    responses = block.problem.operator.responses
+
+    def slow(direction: NDArray) -> NDArray:
+        working.set()
+        go_on.wait()
+        return responses(direction)
+
+    block.problem.operator.responses = slow  # type: ignore[method-assign]
+    copies: list[dict[str, Any]] = []
+    work = Thread(target=lambda: block.look(Steps(0, np.eye(4)[:1], np.ones(1))))
+    work.start()
+    working.wait()
+    copy = Thread(target=lambda: copies.append(block.__getstate__()))
+    copy.start()
+    copy.join(timeout=0.2)
+    assert copies == []
+    go_on.set()
+    work.join()
+    copy.join()
+    assert copies[0]["_n_steps"] == 1
+    del block.problem.operator.responses
+    assert isinstance(pickle.loads(pickle.dumps(block)), Block)

@@ -89,7 +89,8 @@ class Block:
         self._valued: tuple[float, NDArray] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_lock"}
+        with self._lock:  # Dask may move a block, or put it on disk, while a thread works on it
+            return {name: value for name, value in vars(self).items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
