@@ -68,6 +68,9 @@ SAMPLED = 8192
 HELD = 1 << 26
 """Entries that a task reads at a time (512 MB in float64)."""
 
+COPIES = 8
+"""A task has so many times fewer anchors: there are copies of them while they meet others."""
+
 LOOKS = 1 << 27
 """Pairs of a point and a cell that a task decides on: whether the one looks into the other."""
 
@@ -100,14 +103,14 @@ def mine_in_cells(
 
     Notes
     -----
-    O(n^1.5·D) time, of which a worker takes its share. All rows are read three times, and then
-    those of the cells that a part of `ANCHORS` points looks into, in the order of their numbers:
-    of files in which chunks are read whole, nearly all chunks once for each part.
+    O(n^1.5·D) time, of which a worker takes its share. All rows are read three times, and for every
+    task those of the cells that its points look into, in the order of their numbers, so that a
+    chunk that is read whole is read about once.
 
-    A task takes memory for `HELD` entries of the source (or a part of it, if that is larger) and
-    their copies in float64, its anchors, some blocks of distances, and 8 + s bytes a point for the
-    index, s ≤ 8 being the size of a label. Where results are gathered memory is
-    O(n·(n_targets + n_impostors) + √n·D).
+    A task takes memory for 2·`HELD` entries of the source at most (or for a part of it, if that is
+    larger), `LOOKS` bytes, some blocks of distances, and 16 + s bytes a point for the index, s ≤ 8
+    being the size of a label. Where results are gathered memory is
+    O(n·(n_targets + n_impostors) + √n·D); of the rows only those of the sample get there.
 
     Examples
     --------
@@ -157,9 +160,8 @@ class _Rows:
 
     def load(self, points: NDArray | None = None) -> NDArray:
         """The points; of what was computed already, if anything."""
-        if points is None:
-            return self.source.take(self.rows)
-        return self.source.checked(points, self.rows)
+        rows = self.rows
+        return self.source.take(rows) if points is None else self.source.checked(points, rows)
 
 
 def _centres(source: Source, middle: NDArray, engine: Engine) -> NDArray:
@@ -243,9 +245,8 @@ class _Centres:
     def cells(self, points: NDArray) -> NDArray:
         """The cells that points are in."""
         chunks = (points[chunk] for chunk in self.chunks(len(points)))
-        return np.concatenate(
-            [self.nearest(each, *self.squares(each), 1).argmax(axis=1) for each in chunks]
-        )
+        near = (self.nearest(each, *self.squares(each), 1) for each in chunks)
+        return np.concatenate([each.argmax(axis=1) for each in near])
 
     def chunks(self, n: int) -> Iterator[slice]:
         """Points in slices of which all distances are held at once."""
@@ -310,10 +311,6 @@ class _Index:
         """What it is made of."""
         return tuple(getattr(self, field.name) for field in fields(self))
 
-    def places(self, cell: int) -> NDArray:
-        """Those of a cell in `rows`."""
-        return np.arange(self.starts[cell], self.starts[cell + 1])
-
     def as_stored(self, places: NDArray) -> NDArray:
         """Places in `rows` in the order of the row numbers."""
         return places[np.argsort(self.rows[places])]
@@ -325,13 +322,7 @@ class _Index:
         return _Some(source.take(rows), rows, self.codes[rows], cells)
 
     def probes(self, anchors: _Some, n_neighbors: tuple[int, int]) -> NDArray:
-        """Which anchors look into which cells, of shape (C, number of anchors).
-
-        Parameters
-        ----------
-        anchors : the points
-        n_neighbors : numbers of targets and of impostors to look for
-        """
+        """Which cells are looked into by which anchors, of shape (C, number of anchors)."""
         centres = _Centres(self.centres, self.middle)
         probes = np.zeros((len(self.centres), len(anchors.rows)), dtype=bool)
         shape = len(self.classes) - 1, len(self.centres)
@@ -348,51 +339,39 @@ class _Index:
         return probes
 
 
-@dataclass(frozen=True, eq=False)
-class _Span:
-    """Consecutive places in `_Index.rows`: points that look for their neighbours together."""
-
-    source: Source
-    places: slice
-
-    def load(self) -> _Span:
-        """Itself: a block that takes no memory."""
-        return self
-
-
 def _searched(
     source: Source, index: _Index, n_neighbors: tuple[int, int], engine: Engine
 ) -> list[NDArray]:
     """The targets and the impostors of the points of an index, in the order of its rows."""
-    n, n_cells = len(index.rows), len(index.centres)
-    size = min(max(1, LOOKS // n_cells), -(-n // (SHARES * engine.n_workers)))
-    spans = engine.place([_Span(source, places) for places in _divided(slice(0, n), size)])
+    n, (n_cells, D) = len(index.rows), index.centres.shape
+    size = min(LOOKS // n_cells, HELD // (COPIES * D), -(-n // (SHARES * engine.n_workers)))
+    spans = engine.place([Part(source, places) for places in _divided(slice(0, n), max(1, size))])
     found = engine.call(_neighbours, spans, n_neighbors, *index.arrays)
     return [np.concatenate(side) for side in zip(*found, strict=True)]
 
 
 def _neighbours(
-    span: _Span, n_neighbors: tuple[int, int], *arrays: NDArray
+    part: Part, n_neighbors: tuple[int, int], *arrays: NDArray
 ) -> tuple[NDArray, NDArray]:
-    """Targets and impostors of the points of a span, from the cells in which they look."""
-    index, source = _Index(*arrays), span.source
-    places = index.as_stored(np.arange(span.places.start, span.places.stop))
-    anchors = _Askers(index.points(source, places), len(index.centres), n_neighbors)
+    """Targets and impostors of a part of the points of an index, by their places in it."""
+    index, source = _Index(*arrays), part.source
+    places = index.as_stored(np.arange(part.rows.start, part.rows.stop))
+    anchors = _Askers(index.points(source, places), n_neighbors)
     probes = index.probes(anchors.points, n_neighbors)
-    probed = np.flatnonzero(probes.any(axis=1))
-    stored = index.as_stored(np.concatenate([index.places(cell) for cell in probed]))
+    home = np.bincount(anchors.points.cells, minlength=len(probes)) > 0
+    looked_at = np.repeat(probes.any(axis=1), np.diff(index.starts))
+    stored = index.as_stored(np.flatnonzero(looked_at))
     for batch in _divided(slice(0, len(stored)), max(1, HELD // source.shape[1])):
         others = index.points(source, stored[batch])
         order = np.argsort(others.cells, kind="stable")
         met, begin = np.unique(others.cells[order], return_index=True)
         asking = [np.flatnonzero(probes[cell]) for cell in met]
-        meetings = zip(met, asking, np.split(order, begin[1:]), strict=True)
+        members = np.split(order, begin[1:])
         # Those at home first, and then where most of them look: limits are narrow soon.
-        for cell, some, members in sorted(
-            meetings, key=lambda m: (~anchors.home[m[0]], -len(m[1]))
-        ):
-            for chunk in _divided(slice(0, len(members)), max(1, BLOCK_ENTRIES // len(some))):
-                anchors.meet(some, others[members[chunk]], index.centres[cell])
+        for m in np.lexsort(([-len(some) for some in asking], ~home[met])):
+            width = max(1, BLOCK_ENTRIES // max(len(asking[m]), source.shape[1]))
+            for chunk in _divided(slice(0, len(members[m])), width):
+                anchors.meet(asking[m], others[members[m][chunk]], index.centres[met[m]])
     back = np.argsort(places)
     targets, impostors = (side[back] for side in anchors.found())
     return targets, impostors
@@ -404,9 +383,8 @@ class _Askers:
     Point i has two lines in the table of the nearest: 2·i of targets, 2·i + 1 of impostors.
     """
 
-    def __init__(self, points: _Some, n_cells: int, n_neighbors: tuple[int, int]) -> None:
+    def __init__(self, points: _Some, n_neighbors: tuple[int, int]) -> None:
         self.points, self._n_neighbors = points, n_neighbors
-        self.home = np.bincount(points.cells, minlength=n_cells) > 0
         shape = 2 * len(points.rows), max(n_neighbors)
         self._squares, self._rows = np.full(shape, np.inf), np.full(shape, NONE)
 
@@ -418,8 +396,8 @@ class _Askers:
     def meet(self, some: NDArray, others: _Some, centre: NDArray) -> None:
         """Have some of them take in those of others, around a centre, that are near enough."""
         squares, errors = _products(self.points.points[some], others.points, centre)
-        if self.home[others.cells[0]]:
-            squares[self.points.rows[some, None] == others.rows] = np.nan  # which is below no limit
+        _, i, j = np.intersect1d(self.points.rows[some], others.rows, True, return_indices=True)
+        squares[i, j] = np.nan  # which is below no limit
         same = self.points.codes[some, None] == others.codes
         targets, impostors = (
             _limits(self._squares[2 * some + side], squares, of_side, errors)[:, None]
@@ -443,17 +421,13 @@ class _Askers:
 
 
 def _products(one: NDArray, other: NDArray, centre: NDArray) -> tuple[NDArray, NDArray]:
-    """Squared distances in the precision of the points, and by how much those of a row are wrong.
-
-    The nearer the centre is to either, the less they are.
-    """
-    z, w = ((points - centre).astype(points.dtype) for points in (one, other))
-    sizes, ones = row_squares(z), np.ones(len(w), dtype=w.dtype)
-    lengths = row_squares(w)
+    """Squared distances, as precise as the points are; by how much those of a row may be wrong."""
+    z, w = ((points - centre).astype(points.dtype, copy=False) for points in (one, other))
+    sizes, others = row_squares(z), row_squares(w)
     left = np.column_stack([-2 * z, sizes, np.ones_like(sizes)])
-    squares = left @ np.column_stack([w, ones, lengths]).T
+    squares = left @ np.column_stack([w, np.ones_like(others), others]).T
     gamma = (2 * z.shape[1] + 8) * np.finfo(z.dtype).eps
-    return squares, gamma * (sizes + lengths.max())
+    return squares, gamma * (sizes + others.max())
 
 
 def _limits(known: NDArray, squares: NDArray, of_side: NDArray, errors: NDArray) -> NDArray:
@@ -469,16 +443,8 @@ def _limits(known: NDArray, squares: NDArray, of_side: NDArray, errors: NDArray)
 
 def _measure(
     source: Source, index: _Index, rows: NDArray, found: tuple[NDArray, ...], engine: Engine
-) -> float:
-    """The share of the true neighbours of a sample that was found; logged or warned of.
-
-    Parameters
-    ----------
-    source, index : of the points
-    rows : the points that have neighbours of their own
-    found : tables of their targets and impostors
-    engine : who looks for the true ones
-    """
+) -> None:
+    """The share of the true neighbours of a sample of rows that was found; logged or warned of."""
     chosen = np.random.default_rng(0).choice(len(rows), min(SAMPLE, len(rows)), replace=False)
     chosen.sort()
     sample, near = rows[chosen], [side[chosen] for side in found]
@@ -507,7 +473,6 @@ def _measure(
             f"{len(sample)} points; comparisons will be made of farther ones instead. Search "
             "exactly, or map the points to fewer features (PCA) first."
         )
-    return recall
 
 
 def _same(points: NDArray) -> NDArray:
