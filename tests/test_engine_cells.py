@@ -14,8 +14,9 @@ from conftest import read_only
 from numpy.typing import NDArray
 
 from boostmetric import blockwise
-from boostmetric.engines import cells, stores
+from boostmetric.engines import cells, centres, stores
 from boostmetric.engines.cells import mine_in_cells
+from boostmetric.engines.centres import Centres
 from boostmetric.engines.engine import Engine, Serial, Threads
 from boostmetric.engines.sources import as_source
 from boostmetric.mining import NONE, nearest_targets_and_impostors
@@ -82,6 +83,7 @@ def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "HELD", 240)
     monkeypatch.setattr(cells, "LOOKS", 1200)
     monkeypatch.setattr(cells, "BLOCK_ENTRIES", 400)
+    monkeypatch.setattr(centres, "BLOCK_ENTRIES", 400)
 
 
 def without_measure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +270,7 @@ def test_a_low_recall_is_warned_of(
 
 def test_of_equally_near_centres_the_first_are_nearest() -> None:
     corners = np.array([[i, j] for i in (-1.0, 1.0) for j in (-1.0, 1.0)])
-    centres = cells._Centres(np.vstack([[[9.0, 9.0]], corners]) / 3, np.full(2, 0.1))
+    centres = Centres(np.vstack([[[9.0, 9.0]], corners]) / 3, np.full(2, 0.1))
     points = np.zeros((2, 2))
     nearest = centres.nearest(points, *centres.squares(points), 3)
     assert nearest.tolist() == [[False, True, True, True, False]] * 2
@@ -308,9 +310,10 @@ def test_memory_is_that_of_parts(
     monkeypatch.setattr(stores, "PART_ENTRIES", 1 << 16)
     monkeypatch.setattr(cells, "HELD", 1 << 18)
     monkeypatch.setattr(cells, "COPIES", 4)
-    monkeypatch.setattr(cells, "LEARNT_FROM", 2)
-    monkeypatch.setattr(cells, "CELLS", 1)
+    monkeypatch.setattr(centres, "LEARNT_FROM", 2)
+    monkeypatch.setattr(centres, "CELLS", 1)
     monkeypatch.setattr(cells, "BLOCK_ENTRIES", 1 << 16)
+    monkeypatch.setattr(centres, "BLOCK_ENTRIES", 1 << 16)
     monkeypatch.setattr(blockwise, "CHUNK_ENTRIES", 1 << 16)
     without_measure(monkeypatch)
     monkeypatch.setattr(cells, "SAMPLE", 20)

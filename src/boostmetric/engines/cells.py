@@ -10,17 +10,12 @@ are looked for, so are at least k cells, each of which holds one: where they exi
 Cells are numbered along a path on which near ones tend to follow on each other, and a task has the
 points of some that do: cells that one of them has to look into, others have to as well. What is
 found does not depend on that, since each point has cells of its own to look into.
-
-Whether one centre is nearer than another is decided as it is for points: by products where these
-leave no doubt, otherwise by differences, rounded, and among equals by number.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,39 +26,28 @@ from boostmetric.blockwise import (
     BLOCK_ENTRIES,
     farthest,
     pair_squares,
-    product_error,
     row_squares,
     smallest,
 )
+from boostmetric.engines.centres import Centres, Rows, learned_centres
 from boostmetric.engines.engine import Engine
 from boostmetric.engines.mining import (
     SHARES,
+    Anchors,
     Part,
-    _Anchors,
-    _centre,
-    _distinct,
-    _divided,
-    _Points,
-    _survey,
+    PointsAt,
+    check_search,
+    distinct,
+    divided,
+    mean_of,
+    surveyed,
 )
 from boostmetric.engines.sources import Source
 from boostmetric.mining import NONE, rounded
 from boostmetric.neighbors import ENOUGH, SAMPLE
 
-CELLS = 4
-"""So many times √n are the cells."""
-
 PROBES = 12, 72
 """Cells in which a point looks for targets, and for impostors: these lie beyond its own kind."""
-
-LEARNT_FROM = 16
-"""Points of the sample for each cell."""
-
-ROUNDS = 8
-"""Rounds of k-means."""
-
-SAMPLED = 8192
-"""Points of the sample that are worked on together; sums are rounded accordingly."""
 
 HELD = 1 << 26
 """Entries that a task reads at a time (512 MB in float64)."""
@@ -125,18 +109,13 @@ def mine_in_cells(
     >>> sorted(order.tolist())
     [0, 1, 2, 3, 4]
     """
-    n, _ = source.shape
-    if labels.shape != (n,):
-        raise ValueError(f"{n} labels are needed, one for each point; got shape {labels.shape}.")
-    for name, number in (("n_targets", n_targets), ("n_impostors", n_impostors)):
-        if number < 1:
-            raise ValueError(f"{name}={number} will not do: at least 1 is needed.")
+    check_search(source.shape[0], labels, n_targets, n_impostors)
     parts = engine.place([Part(source, rows) for rows in source.parts])
-    surveys = engine.call(_survey, parts)
-    middle = _centre(surveys, source)
+    surveys = engine.call(surveyed, parts)
+    middle = mean_of(surveys, source)
     digests = np.concatenate([survey.digests for survey in surveys])
-    codes, stand_in = _distinct(digests, np.unique(labels, return_inverse=True)[1].reshape(-1))
-    centres = _centres(source, middle, engine)
+    codes, stand_in = distinct(digests, np.unique(labels, return_inverse=True)[1].reshape(-1))
+    centres = learned_centres(source, middle, engine)
     cells = np.concatenate(engine.call(_cells, parts, centres, middle))
     order = np.argsort(cells, kind="stable")
     index = _Index.of(cells, order[codes[order] != NONE], codes, centres, middle)
@@ -147,114 +126,8 @@ def mine_in_cells(
     return found[0][stand_in], found[1][stand_in], order
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """Rows of a source, in sorted order, that become a block: an array of points."""
-
-    source: Source
-    rows: NDArray
-
-    def lazy(self) -> Any | None:
-        """The rows as a Dask array, where that is what they come from."""
-        return self.source.lazy(self.rows)
-
-    def load(self, points: NDArray | None = None) -> NDArray:
-        """The points; of what was computed already, if anything."""
-        rows = self.rows
-        return self.source.take(rows) if points is None else self.source.checked(points, rows)
-
-
-def _centres(source: Source, middle: NDArray, engine: Engine) -> NDArray:
-    """The centres of cells, of shape (C, D), along a path: k-means of a sample of the rows."""
-    n, _ = source.shape
-    n_cells = min(n, int(CELLS * n**0.5))
-    size = min(n, LEARNT_FROM * n_cells)
-    rows = np.sort(np.random.default_rng(0).choice(n, size, replace=False))
-    sample = [_Rows(source, rows[some]) for some in _divided(slice(0, size), SAMPLED)]
-    handles = engine.place(sample)
-    centres = np.unique(np.concatenate(engine.call(_every, handles, size // n_cells)), axis=0)
-    for _ in range(ROUNDS):
-        sums, counts = zip(*engine.call(_sums, handles, centres, middle), strict=True)
-        count = np.sum(counts, axis=0)
-        filled = count > 0
-        centres = np.sum(sums, axis=0)[filled] / count[filled, None]
-    return centres[_path(centres, np.ones(len(middle)))]
-
-
-def _every(points: NDArray, step: int) -> NDArray:
-    return points[::step].astype(np.float64)
-
-
-def _sums(points: NDArray, centres: NDArray, middle: NDArray) -> tuple[NDArray, NDArray]:
-    """The sum of the points of each cell, and their number."""
-    cells = _Centres(centres, middle).cells(points)
-    n, n_cells = len(points), len(centres)
-    member = csr_array((np.ones(n), cells, np.arange(n + 1)), shape=(n, n_cells))
-    return member.T @ points.astype(np.float64), np.bincount(cells, minlength=n_cells)
-
-
-def _path(points: NDArray, along: NDArray) -> NDArray:
-    """An order of few points in which near ones tend to follow on each other.
-
-    They are halved along a line through two that are far apart, and again, and again; each half is
-    walked in the direction in which the whole is.
-
-    >>> _path(np.array([[3.0], [0.0], [2.0], [1.0]]), np.ones(1)).tolist()
-    [1, 3, 2, 0]
-    """
-    if len(points) < 2:
-        return np.arange(len(points))
-    one = points[row_squares(points - points.mean(axis=0)).argmax()]
-    axis = points[row_squares(points - one).argmax()] - one
-    axis = axis if np.sum(axis * along) >= 0 else -axis
-    halves = np.array_split(np.argsort(np.sum((points - one) * axis, axis=1), kind="stable"), 2)
-    return np.concatenate([half[_path(points[half], axis)] for half in halves])
-
-
-class _Centres:
-    """The centres of cells, and which of them are nearest to points."""
-
-    def __init__(self, centres: NDArray, middle: NDArray) -> None:
-        self._centres, self._middle = centres, middle
-        self._z = centres - middle
-        self._sizes = row_squares(self._z)
-
-    def squares(self, points: NDArray) -> tuple[NDArray, NDArray]:
-        """Squared distances, of shape (n, C), and by how much those of a row may be wrong."""
-        z = points - self._middle
-        sizes = row_squares(z)
-        squares = (-2 * z) @ self._z.T
-        squares += sizes[:, None]
-        squares += self._sizes
-        return squares, product_error(2 * z.shape[1]) * (sizes + self._sizes.max())
-
-    def nearest(self, points: NDArray, squares: NDArray, errors: NDArray, k: int) -> NDArray:
-        """Which are the k nearest of those whose square is finite, or all, of shape (n, C)."""
-        k = min(k, squares.shape[1])
-        last = squares.min(axis=1) if k == 1 else np.partition(squares, k - 1, axis=1)[:, k - 1]
-        limits = farthest(last, errors)
-        nearest: NDArray = (squares <= limits[:, None]) & (squares < np.inf)
-        crowded = np.flatnonzero(np.count_nonzero(nearest, axis=1) > k)
-        i, j = np.nonzero(nearest[crowded])
-        near = rounded(pair_squares(points[crowded], i, self._centres, j))
-        _, chosen = smallest(i, near, j, (len(crowded), k))
-        nearest[crowded] = False
-        nearest[crowded[:, None], chosen] = True
-        return nearest
-
-    def cells(self, points: NDArray) -> NDArray:
-        """The cells that points are in."""
-        chunks = (points[chunk] for chunk in self.chunks(len(points)))
-        near = (self.nearest(each, *self.squares(each), 1) for each in chunks)
-        return np.concatenate([each.argmax(axis=1) for each in near])
-
-    def chunks(self, n: int) -> Iterator[slice]:
-        """Points in slices of which all distances are held at once."""
-        return _divided(slice(0, n), max(1, BLOCK_ENTRIES // max(self._centres.shape)))
-
-
 def _cells(part: Part, centres: NDArray, middle: NDArray) -> NDArray:
-    cells = _Centres(centres, middle).cells(part.source.read(part.rows))
+    cells = Centres(centres, middle).cells(part.source.read(part.rows))
     return cells.astype(np.min_scalar_type(len(centres)))
 
 
@@ -323,7 +196,7 @@ class _Index:
 
     def probes(self, anchors: _Some, n_neighbors: tuple[int, int]) -> NDArray:
         """Which cells are looked into by which anchors, of shape (C, number of anchors)."""
-        centres = _Centres(self.centres, self.middle)
+        centres = Centres(self.centres, self.middle)
         probes = np.zeros((len(self.centres), len(anchors.rows)), dtype=bool)
         shape = len(self.classes) - 1, len(self.centres)
         table = csr_array((self.counts, self.cells, self.classes), shape=shape)
@@ -345,7 +218,7 @@ def _searched(
     """The targets and the impostors of the points of an index, in the order of its rows."""
     n, (n_cells, D) = len(index.rows), index.centres.shape
     size = min(LOOKS // n_cells, HELD // (COPIES * D), -(-n // (SHARES * engine.n_workers)))
-    spans = engine.place([Part(source, places) for places in _divided(slice(0, n), max(1, size))])
+    spans = engine.place([Part(source, places) for places in divided(slice(0, n), max(1, size))])
     found = engine.call(_neighbours, spans, n_neighbors, *index.arrays)
     return [np.concatenate(side) for side in zip(*found, strict=True)]
 
@@ -361,7 +234,7 @@ def _neighbours(
     home = np.bincount(anchors.points.cells, minlength=len(probes)) > 0
     looked_at = np.repeat(probes.any(axis=1), np.diff(index.starts))
     stored = index.as_stored(np.flatnonzero(looked_at))
-    for batch in _divided(slice(0, len(stored)), max(1, HELD // source.shape[1])):
+    for batch in divided(slice(0, len(stored)), max(1, HELD // source.shape[1])):
         others = index.points(source, stored[batch])
         order = np.argsort(others.cells, kind="stable")
         met, begin = np.unique(others.cells[order], return_index=True)
@@ -370,7 +243,7 @@ def _neighbours(
         # Those at home first, and then where most of them look: limits are narrow soon.
         for m in np.lexsort(([-len(some) for some in asking], ~home[met])):
             width = max(1, BLOCK_ENTRIES // max(len(asking[m]), source.shape[1]))
-            for chunk in _divided(slice(0, len(members[m])), width):
+            for chunk in divided(slice(0, len(members[m])), width):
                 anchors.meet(asking[m], others[members[m][chunk]], index.centres[met[m]])
     back = np.argsort(places)
     targets, impostors = (side[back] for side in anchors.found())
@@ -449,7 +322,7 @@ def _measure(
     chosen.sort()
     sample, near = rows[chosen], [side[chosen] for side in found]
     known = np.setdiff1d(np.concatenate([sample, *(side.ravel() for side in near)]), [NONE])
-    [points] = engine.call(_same, engine.place([_Rows(source, known)]))
+    [points] = engine.call(_same, engine.place([Rows(source, known)]))
     parts = engine.place([Part(source, part) for part in source.parts])
     asked = points[np.searchsorted(known, sample)]
     k = tuple(side.shape[1] for side in near)
@@ -489,10 +362,10 @@ def _true_squares(
 ) -> tuple[NDArray, NDArray]:
     """Squared distances of a sample to its nearest targets and impostors in a part."""
     z = asked - middle
-    points = _Points(asked, sample, codes[sample], z, row_squares(z))
-    anchors = _Anchors(points, n_neighbors)
+    points = PointsAt(asked, sample, codes[sample], z, row_squares(z))
+    anchors = Anchors(points, n_neighbors)
     read = part.source.read(part.rows)
-    for chunk in _divided(slice(0, len(read)), max(1, BLOCK_ENTRIES // max(asked.shape))):
+    for chunk in divided(slice(0, len(read)), max(1, BLOCK_ENTRIES // max(asked.shape))):
         here = slice(part.rows.start + chunk.start, part.rows.start + chunk.stop)
-        anchors.meet(_Points.of(read[chunk], here, codes, middle))
+        anchors.meet(PointsAt.of(read[chunk], here, codes, middle))
     return anchors.sides[0].squares, anchors.sides[1].squares

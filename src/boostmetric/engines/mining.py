@@ -82,20 +82,25 @@ def mine(
     [3, 3, 3, 1, 1]
     """
     n, _ = source.shape
+    check_search(n, labels, n_targets, n_impostors)
+    surveys = engine.call(surveyed, engine.place([Part(source, rows) for rows in source.parts]))
+    centre = mean_of(surveys, source)
+    digests = np.concatenate([survey.digests for survey in surveys])
+    codes, stand_in = distinct(digests, np.unique(labels, return_inverse=True)[1].reshape(-1))
+    size = min(ANCHORS, -(-n // (SHARES * engine.n_workers)))
+    parts = [Part(source, rows) for part in source.parts for rows in divided(part, size)]
+    found = engine.call(_neighbours, engine.place(parts), codes, centre, (n_targets, n_impostors))
+    targets, impostors = (np.concatenate(side)[stand_in] for side in zip(*found, strict=True))
+    return targets, impostors
+
+
+def check_search(n: int, labels: NDArray, n_targets: int, n_impostors: int) -> None:
+    """Raise a ValueError unless n points have labels, and neighbours are to be looked for."""
     if labels.shape != (n,):
         raise ValueError(f"{n} labels are needed, one for each point; got shape {labels.shape}.")
     for name, number in (("n_targets", n_targets), ("n_impostors", n_impostors)):
         if number < 1:
             raise ValueError(f"{name}={number} will not do: at least 1 is needed.")
-    surveys = engine.call(_survey, engine.place([Part(source, rows) for rows in source.parts]))
-    centre = _centre(surveys, source)
-    digests = np.concatenate([survey.digests for survey in surveys])
-    codes, stand_in = _distinct(digests, np.unique(labels, return_inverse=True)[1].reshape(-1))
-    size = min(ANCHORS, -(-n // (SHARES * engine.n_workers)))
-    parts = [Part(source, rows) for part in source.parts for rows in _divided(part, size)]
-    found = engine.call(_neighbours, engine.place(parts), codes, centre, (n_targets, n_impostors))
-    targets, impostors = (np.concatenate(side)[stand_in] for side in zip(*found, strict=True))
-    return targets, impostors
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +116,7 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class _Survey:
+class Survey:
     """What is to be known of a part before the search: digests of the rows, and their range."""
 
     digests: NDArray
@@ -120,16 +125,17 @@ class _Survey:
     high: NDArray
 
 
-def _survey(part: Part) -> _Survey:
+def surveyed(part: Part) -> Survey:
+    """A part, looked at once."""
     points = part.source.read(part.rows) + part.source.dtype.type(0)  # makes −0 to 0
     digests = b"".join(blake2b(point, digest_size=DIGEST).digest() for point in points)
     with np.errstate(over="ignore"):  # which is refused, once all parts are known
         total = points.sum(axis=0, dtype=np.float64)
     known = np.frombuffer(digests, dtype=f"V{DIGEST}")
-    return _Survey(known, total, points.min(axis=0), points.max(axis=0))
+    return Survey(known, total, points.min(axis=0), points.max(axis=0))
 
 
-def _centre(surveys: list[_Survey], source: Source) -> NDArray:
+def mean_of(surveys: list[Survey], source: Source) -> NDArray:
     """The mean of all points; raises a ValueError where squares would leave the range."""
     low = np.min([survey.low for survey in surveys], axis=0)
     high = np.max([survey.high for survey in surveys], axis=0)
@@ -140,7 +146,7 @@ def _centre(surveys: list[_Survey], source: Source) -> NDArray:
     return centre
 
 
-def _distinct(digests: NDArray, codes: NDArray) -> tuple[NDArray, NDArray]:
+def distinct(digests: NDArray, codes: NDArray) -> tuple[NDArray, NDArray]:
     """The labels of points that are the first of their kind, and for each point which of them.
 
     Returns
@@ -158,7 +164,7 @@ def _distinct(digests: NDArray, codes: NDArray) -> tuple[NDArray, NDArray]:
     return marked, np.argsort(np.argsort(first))[inverse.reshape(-1)]
 
 
-def _divided(rows: slice, size: int) -> Iterator[slice]:
+def divided(rows: slice, size: int) -> Iterator[slice]:
     """Rows in slices of at most so many."""
     for begin in range(rows.start, rows.stop, size):
         yield slice(begin, min(begin + size, rows.stop))
@@ -169,21 +175,21 @@ def _neighbours(
 ) -> tuple[NDArray, NDArray]:
     """Targets and impostors of the points of a part that no earlier one stands for."""
     source = part.source
-    anchors = _Anchors(_Points.of(source.read(part.rows), part.rows, codes, centre), n_neighbors)
+    anchors = Anchors(PointsAt.of(source.read(part.rows), part.rows, codes, centre), n_neighbors)
     if len(anchors.points.rows) == 0:
         return anchors.sides[0].rows, anchors.sides[1].rows
     width = max(1, BLOCK_ENTRIES // max(anchors.points.points.shape))
     # Rows that are stored together tend to be near each other: limits are narrow soon.
     for rows in sorted(source.parts, key=lambda rows: rows.stop <= part.rows.start):
         points = source.read(rows)
-        for chunk in _divided(slice(0, len(points)), width):
+        for chunk in divided(slice(0, len(points)), width):
             here = slice(rows.start + chunk.start, rows.start + chunk.stop)
-            anchors.meet(_Points.of(points[chunk], here, codes, centre))
+            anchors.meet(PointsAt.of(points[chunk], here, codes, centre))
     return anchors.sides[0].rows, anchors.sides[1].rows
 
 
 @dataclass(frozen=True, eq=False)
-class _Points:
+class PointsAt:
     """Points with their row numbers and labels, z = x less the centre, and ‖z‖²."""
 
     points: NDArray
@@ -193,7 +199,7 @@ class _Points:
     sizes: NDArray
 
     @classmethod
-    def of(cls, points: NDArray, rows: slice, codes: NDArray, centre: NDArray) -> _Points:
+    def of(cls, points: NDArray, rows: slice, codes: NDArray, centre: NDArray) -> PointsAt:
         """Those of consecutive rows that no earlier one stands for."""
         known = np.flatnonzero(codes[rows] != NONE)
         if len(known) < len(points):
@@ -202,7 +208,7 @@ class _Points:
         return cls(points, rows.start + known, codes[rows][known], z, row_squares(z))
 
 
-class _Nearest:
+class Nearest:
     """The k nearest so far of n anchors: tables of squares and row numbers, nearest first."""
 
     def __init__(self, n: int, k: int) -> None:
@@ -210,16 +216,16 @@ class _Nearest:
         self.rows = np.full((n, k), NONE, dtype=np.intp)
 
 
-class _Anchors:
+class Anchors:
     """A part of anchors, and the targets (side 0) and impostors (side 1) that they have so far."""
 
-    def __init__(self, points: _Points, n_neighbors: tuple[int, int]) -> None:
+    def __init__(self, points: PointsAt, n_neighbors: tuple[int, int]) -> None:
         self.points = points
         # A product with (z', 1, ‖z'‖²) is a squared distance.
         self._left = np.column_stack([-2 * points.z, points.sizes, np.ones(len(points.rows))])
-        self.sides = tuple(_Nearest(len(points.rows), k) for k in n_neighbors)
+        self.sides = tuple(Nearest(len(points.rows), k) for k in n_neighbors)
 
-    def meet(self, others: _Points) -> None:
+    def meet(self, others: PointsAt) -> None:
         """Take in those of other points that are nearer than the last."""
         if len(others.rows) == 0:
             return
@@ -239,7 +245,7 @@ class _Anchors:
                 self._take_in(side, chosen, others, candidates, errors[chosen])
 
     def _take_in(
-        self, side: _Nearest, chosen: NDArray, others: _Points, squares: NDArray, errors: NDArray
+        self, side: Nearest, chosen: NDArray, others: PointsAt, squares: NDArray, errors: NDArray
     ) -> None:
         """Let chosen anchors keep the nearest of those they have and of others."""
         k = side.rows.shape[1]
