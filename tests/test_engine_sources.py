@@ -410,6 +410,28 @@ def test_paths_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     )
 
 
+def test_a_group_of_zarr_has_points_and_labels(tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr")
+    group = zarr.create_group(tmp_path / "d.zarr")
+    X, kinds = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 1, 0])
+    for name, array in (("points", X), ("kind", kinds)):
+        group.create_array(name, shape=array.shape, dtype=array.dtype)[:] = array
+    source = as_source(tmp_path / "d.zarr", label="kind")
+    np.testing.assert_array_equal(source.take(np.array([1, 4])), X[[1, 4]])
+    labels = source.labels()
+    assert labels is not None
+    assert labels.tolist() == kinds.tolist()
+    needed = "one array of shape (n, D) is needed, of the points, and 'class' of shape (n,), of the"
+    with pytest.raises(ReadError) as caught:
+        as_source(tmp_path / "d.zarr", label="class")
+    assert f"holds kind (6,), points (6, 2): {needed} labels." in str(caught.value)
+    group.create_array("more", shape=(6, 1), dtype=float)
+    with pytest.raises(ReadError, match=r"holds kind \(6,\), more \(6, 1\), points \(6, 2\): one"):
+        as_source(tmp_path / "d.zarr", label="kind")
+    with pytest.raises(ReadError, match="is no Zarr group, in which an array 'kind' could be the"):
+        as_source(tmp_path / "d.zarr" / "points", label="kind")
+
+
 def test_a_group_of_zarr_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.zarr"
     pytest.importorskip("zarr").create_group(path)

@@ -141,11 +141,13 @@ def as_source(X: Any, y: Any = None, *, label: str | None = None) -> Source:
     Parameters
     ----------
     X : array, or a memmap; a Zarr array; a DataFrame; an array or a DataFrame of Dask, whose rows
-        are counted once; a `Source`; or the path of a .npy file, of a Zarr array, or of a Parquet
-        file or a folder of them, whose columns are the features, in their order
+        are counted once; a `Source`; or the path of a .npy file, of a Zarr array (with `label`, of
+        a group), or of a Parquet file or a folder of them, whose columns are the features, in their
+        order
     y : the labels, n of them: an array, a Zarr array, an array or a Series of Dask, or the path of
         a .npy file or a Zarr array
-    label : the column of labels, of a Parquet file or a DataFrame, instead of y
+    label : the column of labels, of a Parquet file or a DataFrame, or the array of them in a group
+        of Zarr, instead of y
 
     Raises
     ------
@@ -169,6 +171,8 @@ def as_source(X: Any, y: Any = None, *, label: str | None = None) -> Source:
         return Source(store, labels, feature_names=store.columns)
     if hasattr(X, "iloc") and hasattr(X, "columns"):
         return _source_of_frame(X, y, label)
+    if label is not None and isinstance(X, str | Path) and Path(X).is_dir():
+        return Source(*ZarrArray.in_group(Path(X), label))
     if label is not None:
         raise ReadError(
             f"label={label!r} names a column, and X has no named ones: give the labels as y."

@@ -198,6 +198,26 @@ class ZarrArray(Store):
                 "array in it."
             ) from error
 
+    @classmethod
+    def in_group(cls, path: Path, label: str) -> tuple[Self, Self]:
+        """The points, which are the array of two dimensions of a group, and the array of labels."""
+        zarr = _needed("zarr", path)
+        try:
+            arrays = dict(zarr.open_group(path.resolve(), mode="r").arrays())
+        except (ValueError, OSError, KeyError) as error:
+            raise ReadError(
+                f"{path} is no Zarr group, in which an array {label!r} could be the labels: give "
+                "these as y."
+            ) from error
+        tables = [name for name, array in arrays.items() if array.ndim == 2]
+        if label not in arrays or len(tables) != 1:
+            shapes = listed([f"{name} {arrays[name].shape}" for name in sorted(arrays)])
+            raise ReadError(
+                f"{path} holds {shapes or 'no arrays'}: one array of shape (n, D) is needed, of "
+                f"the points, and {label!r} of shape (n,), of the labels."
+            )
+        return cls.of(arrays[tables[0]]), cls.of(arrays[label])
+
     def read(self, rows: slice) -> NDArray:
         """Consecutive rows."""
         return np.asarray(self._open()[rows])
