@@ -113,7 +113,7 @@ class Exponential(Loss):
         if weights is not None:
             terms *= weights
         total = terms.sum(dtype=np.float64)
-        terms /= total
+        terms /= terms.dtype.type(total)  # by a float64 NumPy would divide in float64
         return float(np.log(total) - lowest), terms
 
     def merge(self, values: NDArray) -> tuple[float, NDArray]:

@@ -15,6 +15,7 @@ steps one after another, in the same arithmetic: whoever computes it gets the sa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from boostmetric.losses import Loss
 from boostmetric.problem import Problem
 
-CHUNK = 1 << 15
+CHUNK = 1 << 16
 """Comparisons whose duals are computed at a time for several coefficients, so that they stay in the
 cache."""
 
@@ -129,14 +130,33 @@ class Block:
         with self._lock:
             if not self._follow(steps):
                 return None
-            loss, weights = self.problem.loss, self.problem.weights
-            responses, margins = self._responses(direction), self.margins
-            found = []
-            for begin in range(0, len(margins), CHUNK):
-                part = slice(begin, begin + CHUNK)
-                c = None if weights is None else weights[part]
-                found.append([_sums(loss, margins[part], responses[part], c, w) for w in coefs])
-            return merged(loss, np.array(found))
+            responses = self._responses(direction)
+            sums, moved = np.zeros((len(coefs), 7)), coefs != 0
+            if not moved.all():
+                sums[~moved] = self._sums_here(responses)
+            if moved.any():
+                found = [self._sums_along(responses, coefs[moved], part) for part in self._chunks()]
+                sums[moved] = merged(self.problem.loss, np.array(found))
+            return sums
+
+    def _sums_along(
+        self, responses: NDArray, coefs: NDArray, part: slice
+    ) -> list[tuple[float, ...]]:
+        """What `slopes` has at w ≠ 0, for some comparisons."""
+        loss, weights = self.problem.loss, self.problem.weights
+        c = None if weights is None else weights[part]
+        return [_sums(loss, self.margins[part], responses[part], c, w) for w in coefs]
+
+    def _sums_here(self, responses: NDArray) -> NDArray:
+        """What `slopes` has at w = 0."""
+        value, duals = self._value_and_duals()
+        n_violated = np.count_nonzero(self.margins <= 0)
+        found = np.array([_sums_of_duals(duals[part], responses[part]) for part in self._chunks()])
+        return np.array([value, n_violated, *found.sum(axis=0)])
+
+    def _chunks(self) -> Iterator[slice]:
+        m = self.problem.operator.n_matrices
+        return (slice(begin, begin + CHUNK) for begin in range(0, m, CHUNK))
 
     @property
     def margins(self) -> NDArray:
@@ -210,17 +230,24 @@ def _sums(
     loss: Loss, margins: NDArray, responses: NDArray, weights: NDArray | None, coef: float
 ) -> tuple[float, ...]:
     """What `Block.slopes` has of one coefficient, for some comparisons."""
-    moved = margins + margins.dtype.type(coef) * responses
+    moved = responses * margins.dtype.type(coef)
+    moved += margins
     n_violated = float(np.count_nonzero(moved <= 0))
     value, duals = loss.value_and_duals(moved, weights)
-    products = duals * responses
-    net = float(products.sum(dtype=np.float64))
-    absolute = float(np.abs(products, out=products).sum(dtype=np.float64))
-    if coef != 0:
-        return value, n_violated, net, absolute, 0.0, 0.0, 0.0
-    sizes = np.abs(duals, out=duals)
-    size = float(sizes.sum(dtype=np.float64))
+    net = float(np.dot(duals, responses))
+    # With np.dot, unlike with @, other threads can go on.
+    absolute = float(np.dot(np.abs(duals, out=duals), np.abs(responses, out=moved)))
+    return value, n_violated, net, absolute, 0.0, 0.0, 0.0
+
+
+def _sums_of_duals(duals: NDArray, responses: NDArray) -> list[float]:
+    """Σ u·h, Σ|u·h|, Σ|u|, Σ|u|·h·max(h, 0) and Σ|u|·h·min(h, 0)."""
+    sizes = np.abs(duals)
     curved = sizes * responses
-    rises = float((curved * np.maximum(responses, 0)).sum(dtype=np.float64))
-    falls = float((curved * np.minimum(responses, 0)).sum(dtype=np.float64))
-    return value, n_violated, net, absolute, size, rises, falls
+    return [
+        float(np.dot(duals, responses)),
+        float(np.dot(sizes, np.abs(responses))),
+        float(sizes.sum(dtype=np.float64)),
+        float(np.dot(curved, np.maximum(responses, 0))),
+        float(np.dot(curved, np.minimum(responses, 0))),
+    ]

@@ -7,12 +7,10 @@ work on it: a convenience, which a block that was loaded anew lacks and makes up
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from functools import cache
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -25,7 +23,14 @@ from distributed.scheduler import KilledWorker
 
 from boostmetric._version import __version__
 from boostmetric._warn import warn
-from boostmetric.engines.engine import Engine, EngineError, Recipe, processors, single
+from boostmetric.engines.engine import (
+    Engine,
+    EngineError,
+    Recipe,
+    keep_freed_memory,
+    processors,
+    single,
+)
 
 T = TypeVar("T")
 
@@ -260,24 +265,8 @@ def _memory_limits(dask_scheduler: Any) -> list[int]:
     return [each.memory_limit // each.nthreads for each in workers if each.memory_limit]
 
 
-@cache
-def _keep_freed_memory() -> None:
-    """Have the C library keep up to 64 MB of what was freed, and map only arrays above 32 MB anew.
-
-    Dask has its workers give all of it back at once, so that every array above 128 KB is made of
-    pages that the system has to clear first: rounds took half as long again, or twice as long.
-    """
-    trim_threshold, mmap_threshold = -1, -3  # as in malloc.h of glibc
-    try:
-        set_option = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # another C library
-        return
-    set_option(trim_threshold, 64 << 20)
-    set_option(mmap_threshold, 32 << 20)
-
-
 def _load(recipe: Recipe, *inputs: Any) -> Any:
-    _keep_freed_memory()
+    keep_freed_memory()
     with single():
         return recipe.load(*inputs)
 
