@@ -4,8 +4,8 @@
 
 Each fit is a process of its own (`scale_run.py`), on a machine with nothing else to do; what was
 measured is in scale.jsonl, one line a fit, so an interrupted run goes on where it stopped (remove
-the file to measure anew). Points are made: 500 a cluster, each cluster of two labels that a few
-directions tell apart; of every point three targets and three impostors make nine triplets. At the
+the file to measure anew). Points are made: 500 a cluster, each cluster of two labels that one of
+ten directions tells apart; of every point three targets and three impostors make nine triplets. At the
 million they are those that `neighbors="approximate"` finds among points in random order; where
 growth is measured they are drawn from the cluster, and clusters are stored one after another.
 """
@@ -83,17 +83,19 @@ def runs() -> Iterator[Record]:
 def made(n: int, D: int) -> tuple[NDArray, NDArray]:
     """Points, cluster by cluster, and their labels, two to a cluster.
 
-    Labels differ along five directions, whose variance is small beside that of the others.
+    In a cluster labels differ along one of ten directions, by little.
     """
     rng = np.random.default_rng(n + D)
     centres = 3 * rng.standard_normal((-(-n // CLUSTER), D), dtype=np.float32)
     labels = np.arange(n) % 2
     points = np.repeat(centres, CLUSTER, axis=0)[:n]
+    apart = 0.3 * rng.standard_normal((10, D), dtype=np.float32)
     decay = 1 / np.sqrt(1 + np.arange(D, dtype=np.float32))
     for begin in range(0, n, 100_000):
         part = points[begin : begin + 100_000]
         part += rng.standard_normal(part.shape, dtype=np.float32)
-        part[:, -5:] += labels[begin : begin + 100_000, None]
+        rows = np.arange(begin, begin + len(part))
+        part += apart[rows // CLUSTER % 10] * labels[rows, None]
         part *= decay
     return points, labels
 
@@ -155,9 +157,8 @@ def measured(folder: Path) -> list[Record]:
             [sys.executable, str(child), json.dumps(asked)], check=True, stdout=subprocess.PIPE
         ).stdout
         found = json.loads(output)
-        for name in (*asked, "n", "D"):
-            found.pop(name, None)
-        record = {"run": run, "n": run["data"][1], "D": run["data"][2], **found}
+        record = {"run": run} | {name: found[name] for name in found if name not in asked}
+        record["n_blocks"] = found["n_blocks"]
         known.append(record)
         with MEASURED.open("a") as file:
             file.write(json.dumps(record) + "\n")
