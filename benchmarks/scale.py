@@ -5,8 +5,8 @@
 Each fit is a process of its own (`scale_run.py`), on a machine with nothing else to do; what was
 measured is in scale.jsonl, one line a fit, so an interrupted run goes on where it stopped (remove
 the file to measure anew). Points are made: 500 a cluster, each cluster of two labels that one of
-ten directions tells apart; of every point three targets and three impostors make nine triplets. At the
-million they are those that `neighbors="approximate"` finds among points in random order; where
+ten directions tells apart; of every point three targets and three impostors make nine triplets. At
+the million they are those that `neighbors="approximate"` finds among points in random order; where
 growth is measured they are drawn from the cluster, and clusters are stored one after another.
 """
 

@@ -169,7 +169,7 @@ def test_dask_finds_the_same_in_files_and_in_what_it_computes(
     monkeypatch.setattr(stores, "PART_ENTRIES", 120)
     with (
         distributed.LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+            n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

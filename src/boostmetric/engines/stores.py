@@ -25,7 +25,7 @@ from boostmetric._grids import ReadError, as_float, listed
 PART_ENTRIES = 1 << 22
 """Entries that are read at a time (32 MB in float64), unless the pieces of a store are larger."""
 
-MAPPED_BYTES = 1 << 22
+MAPPED_BYTES = 1 << 20
 """Bytes of rows that are copied from a mapped file at a time."""
 
 READABLE = ".npy, .zarr, .parquet, or a folder of .parquet files"
