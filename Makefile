@@ -14,7 +14,7 @@ PEER_VERSIONS := scikit-learn==1.7.2 metric-learn==0.7.0 mlpack==4.8.0
 # The tests share the cores among themselves; a BLAS that does so too slows them down.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: demo test test-oldest lint docs bench bench-full peers results clean
+.PHONY: demo test test-oldest lint docs bench bench-full bench-scale peers results clean
 
 demo: $(VENV)/.demo
 	$(BIN)/boostmetric demo
@@ -46,6 +46,11 @@ bench-full: $(VENV)/.test
 	$(BIN)/python benchmarks/letter.py --write
 	$(BIN)/python benchmarks/evaluation.py --write
 	$(BIN)/python benchmarks/corrective.py --write
+
+# Half an hour on a quiet machine, and some GB of disk; goes on where it stopped.
+bench-scale: $(VENV)/.test
+	$(BIN)/python benchmarks/scale.py --write
+	$(ONE_THREAD) $(BIN)/python benchmarks/faults.py --write
 
 # What the experiments and benchmarks/peers.py compare with, in an environment of its own.
 peers: $(PEERS)/.peers
