@@ -121,7 +121,7 @@ def data(folder: Path, kind: str, n: int, D: int) -> dict[str, str]:
         X, labels = made(n, D)
         if kind == "mined":
             order = np.random.default_rng(0).permutation(n)
-            X, labels = X[order], (labels + 2 * (order // CLUSTER % 10))[order]
+            X, labels = X[order], (labels + 2 * (np.arange(n) // CLUSTER % 10))[order]
         np.save(paths["points"], X)
         if kind == "mined":
             del X
