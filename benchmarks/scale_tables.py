@@ -98,7 +98,8 @@ def growth(records: list[Record]) -> str:
         "| engine | n | D | scatter | seconds an iteration | rounds | MB at the peak |",
         "|---|---|---|---|---|---|---|",
     ]
-    for record in of_kind(records, "n") + of_kind(records, "D"):
+    by_features = sorted(of_kind(records, "D"), key=lambda record: record["D"])
+    for record in of_kind(records, "n") + by_features:
         asked = record["run"]["asked"]
         path = "matrix-free" if asked.get("matrix_free") else "matrix"
         lines.append(
@@ -107,22 +108,27 @@ def growth(records: list[Record]) -> str:
         )
     lines += [
         "",
-        "| fitted exponent of | time | memory | target for time |",
-        "|---|---|---|---|",
+        "| fitted exponent of | time | time, last doubling | memory | target for time |",
+        "|---|---|---|---|---|",
     ]
     for what, size, chosen, target in curves(records):
         time, memory = exponent(chosen, size, "seconds"), exponent(chosen, size, "mb")
-        lines.append(f"| {what} | {time:.2f} | {memory:.2f} | {target} |")
+        last = exponent(chosen[-2:], size, "seconds")
+        lines.append(f"| {what} | {time:.2f} | {last:.2f} | {memory:.2f} | {target} |")
     return "\n".join(lines)
 
 
 def curves(records: list[Record]) -> list[tuple[str, str, list[Record], str]]:
-    """What grows: its name, the size, the records, and the target of the exponent."""
-    return [
+    """What grows: its name, the size, the records by size, and the target of the exponent."""
+    known = [
         ("n, threads", "n", of_kind(records, "n", engine="threads"), "≤ 1.1"),
         ("n, Dask", "n", of_kind(records, "n", engine="dask"), ""),
         ("D, matrix-free", "D", of_kind(records, "D", matrix_free=True), "≤ 1.2"),
         ("D, matrix", "D", of_kind(records, "D", matrix_free=False), ""),
+    ]
+    return [
+        (what, size, sorted(chosen, key=lambda record: record[size]), target)
+        for what, size, chosen, target in known
     ]
 
 

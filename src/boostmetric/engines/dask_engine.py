@@ -46,6 +46,9 @@ PATIENCE = 30.0
 BALANCE = 5.0
 """Seconds after which it is asked whether workers have come."""
 
+MOVES = 4
+"""How often blocks are then loaded anew, until all workers have their share."""
+
 
 class _Placed:
     """A block on the cluster."""
@@ -55,13 +58,14 @@ class _Placed:
         self._lazy = recipe.lazy() if hasattr(recipe, "lazy") else None
         self.place()
 
-    def place(self, worker: str | None = None) -> None:
-        """Have it loaded; by a worker of this address, if it is there."""
+    def place(self) -> None:
+        """Have it loaded, by whom the scheduler thinks best.
+
+        A task that names a worker could wait for ever for one that has died.
+        """
         inputs = [] if self._lazy is None else [self._client.compute(self._lazy)]
-        key = f"boostmetric-block-{uuid4()}"
-        where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         self.future = self._client.submit(
-            _load, self._recipe, *inputs, key=key, pure=False, **where
+            _load, self._recipe, *inputs, key=f"boostmetric-block-{uuid4()}", pure=False
         )
 
     def place_anew(self) -> None:
@@ -93,7 +97,7 @@ class Dask(Engine):
         with self._connected():
             _check_versions(self._client)
             self._workers = set(self._client.nthreads())
-        self._balance_at = time.monotonic() + BALANCE
+        self._balance_at, self._attempts = time.monotonic() + BALANCE, 0
 
     @property
     def n_workers(self) -> int:  # type: ignore[override]
@@ -185,29 +189,30 @@ class Dask(Engine):
                 warn(f"{paused if there else alone}: the fit waits until one can go on.")
 
     def _balance(self, handles: Sequence[_Placed]) -> None:
-        """Have workers that have come load blocks of those that have more than their share."""
+        """Have blocks loaded anew of which a worker has more than its share, if others have come.
+
+        The scheduler gives them to those that hold the least, as far as it knows at the time.
+        """
         if time.monotonic() < self._balance_at:
             return
         self._balance_at = time.monotonic() + BALANCE
         threads = self._client.nthreads()
-        before, self._workers = self._workers, set(threads)
-        if self._workers <= before:
+        if set(threads) - self._workers:
+            self._attempts = MOVES
+        self._workers = set(threads)
+        if self._attempts == 0:
             return
+        self._attempts -= 1
         holders = self._client.who_has([handle.future for handle in handles])
         held: dict[str, list[_Placed]] = {address: [] for address in threads}
         for handle in handles:
             for address in list(holders.get(handle.future.key, ()))[:1]:
                 held.get(address, []).append(handle)
         share = -(-len(handles) // sum(threads.values()))
-        room = [
-            address
-            for address, own in held.items()
-            for _ in range(share * threads[address] - len(own))
-        ]
-        for address, own in held.items():
-            for handle in own[share * threads[address] :]:
-                if room:
-                    handle.place(room.pop())
+        room = sum(max(0, share * threads[each] - len(own)) for each, own in held.items())
+        above = [handle for each, own in held.items() for handle in own[share * threads[each] :]]
+        for handle in above[:room]:
+            handle.place()
 
     def _shared(self, argument: Any) -> Any:
         """A large array becomes the result of a task, so that it is sent once and not per block."""
