@@ -44,6 +44,17 @@ def on(client: Any, **options: Any) -> BoostMetric:
     return BoostMetric(**{**LEARNER.get_params(), "engine": client, **options})
 
 
+@pytest.fixture
+def in_process() -> Iterator[Any]:
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
 def test_killed_workers_change_nothing(
     digits: tuple[NDArray, NDArray], undisturbed: NDArray
 ) -> None:
@@ -68,22 +79,18 @@ def test_killed_workers_change_nothing(
     np.testing.assert_array_equal(learner.components_, undisturbed)
 
 
-def test_workers_may_come_and_go(digits: tuple[NDArray, NDArray], undisturbed: NDArray) -> None:
+def test_workers_may_come_and_go(
+    digits: tuple[NDArray, NDArray], undisturbed: NDArray, in_process: Any
+) -> None:
     def change(progress: Any) -> bool:
         if progress.n_directions == 3:
-            cluster.scale(3)
+            in_process.cluster.scale(3)
         if progress.n_directions == 6:
-            cluster.scale(1)
+            in_process.cluster.scale(1)
         return False
 
-    with (
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        distributed.Client(cluster) as client,
-        listening(change),
-    ):
-        learner = on(client).fit(*digits)
+    with listening(change):
+        learner = on(in_process).fit(*digits)
     np.testing.assert_array_equal(learner.components_, undisturbed)
 
 
@@ -118,43 +125,29 @@ def test_a_lost_scheduler_is_said_with_the_checkpoint(
 
 
 def test_a_worker_that_comes_is_given_its_share(
-    digits: tuple[NDArray, NDArray], undisturbed: NDArray, monkeypatch: pytest.MonkeyPatch
+    digits: tuple[NDArray, NDArray],
+    undisturbed: NDArray,
+    in_process: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("boostmetric.engines.dask_engine.BALANCE", 0.0)
     blocks: list[list[int]] = []
 
     def change(progress: Any) -> bool:
         if progress.n_directions == 3:
-            cluster.scale(2)
-            client.wait_for_workers(2)
-        held = client.has_what().values()
+            in_process.cluster.scale(2)
+            in_process.wait_for_workers(2)
+        held = in_process.has_what().values()
         blocks.append(sorted(sum("boostmetric-block" in key for key in keys) for keys in held))
         return False
 
-    with (
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        distributed.Client(cluster) as client,
-        listening(change),
-    ):
-        learner = on(client).fit(*digits)
+    with listening(change):
+        learner = on(in_process).fit(*digits)
     np.testing.assert_array_equal(learner.components_, undisturbed)
     assert blocks[0] == [4]
     # The first has given up some of its own; what else it has a copy of is up to the scheduler.
     assert len(blocks[-1]) == 2
     assert max(blocks[-1]) < 4
-
-
-@pytest.fixture
-def in_process() -> Iterator[Any]:
-    with (
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        yield client
 
 
 def test_an_address_will_do(
