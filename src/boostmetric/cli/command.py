@@ -154,8 +154,11 @@ def engine(text: str) -> str:
     """
     try:
         check_engine(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error).rstrip(".")) from None
+    except ValueError:
+        raise typer.BadParameter(
+            "serial, threads, dask, or the address of a scheduler of Dask (tcp://host:8786) is "
+            f"needed; got {text!r}"
+        ) from None
     return text
 
 
