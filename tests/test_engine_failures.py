@@ -166,6 +166,7 @@ def test_an_address_where_nobody_is(digits: tuple[NDArray, NDArray]) -> None:
         on("tcp://127.0.0.1:9").fit(*digits)
     with pytest.raises(EngineError, match=r"there is no scheduler of Dask at 'tpc://127.0.0.1:9'"):
         on("tpc://127.0.0.1:9").fit(*digits)
+    assert dask.config.get("scheduler", None) is None
 
 
 def test_workers_of_another_version_are_refused(

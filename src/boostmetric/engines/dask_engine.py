@@ -92,7 +92,7 @@ class Dask(Engine):
             self._cluster = LocalCluster(
                 n_workers=processors(), threads_per_worker=1, dashboard_address=":0"
             )
-            client = Client(self._cluster)
+            client = Client(self._cluster, set_as_default=False)
         self._client = _client_at(client) if isinstance(client, str) else client
         with self._connected():
             _check_versions(self._client)
@@ -231,7 +231,8 @@ class Dask(Engine):
 def _client_at(address: str) -> Client:
     """A client of the scheduler at an address."""
     try:
-        return Client(address)
+        # One that is the default, and does not get through, would leave Dask without a scheduler.
+        return Client(address, set_as_default=False)
     except (OSError, ValueError) as error:
         raise EngineError(
             f"there is no scheduler of Dask at {address!r} ({error}). Start one (dask scheduler), "

@@ -204,7 +204,7 @@ class ZarrArray(Store):
         zarr = _needed("zarr", path)
         try:
             arrays = dict(zarr.open_group(path.resolve(), mode="r").arrays())
-        except (ValueError, OSError, KeyError) as error:
+        except (ValueError, OSError, KeyError, AssertionError) as error:  # the last by zarr 3.0
             raise ReadError(
                 f"{path} is no Zarr group, in which an array {label!r} could be the labels: give "
                 "these as y."
