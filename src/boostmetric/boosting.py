@@ -1,46 +1,75 @@
-"""Boosting: add one direction after another until none helps."""
+"""Learn a metric, or any positive semidefinite matrix, direction by direction."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from boostmetric.comparisons import Comparisons
-from boostmetric.eigen import EIGEN_SOLVERS, leading_eigenpair
-from boostmetric.laplacian import ComparisonOperator
-from boostmetric.losses import Hinge, Loss, NotANumberError, as_loss
+from boostmetric.engines import Local
 from boostmetric.metric import Metric
-from boostmetric.operators import Operator, as_operator, check_operator
 from boostmetric.points import Points
-from boostmetric.problem import Problem
-from boostmetric.regularizers import REGULARIZERS, UnitTrace
-from boostmetric.solvers import (
-    Added,
-    check_combination,
-    default_block_size,
-    default_solver,
-    solver_for,
+from boostmetric.problem import (
+    REGULARIZERS,
+    ComparisonOperator,
+    Comparisons,
+    Hinge,
+    Loss,
+    Objective,
+    Operator,
+    Step,
+    Trace,
+    UnitTrace,
+    as_loss,
+    as_operator,
+    check_operator,
 )
-from boostmetric.state import Boosting, Iteration, Status
-
-LOOKS = {4 * 2**k for k in range(30)}
-"""The iterations after which the duality gap is looked at, and earlier after a warm start."""
+from boostmetric.solvers import (
+    EIGEN_SOLVERS,
+    GAP_STEPS,
+    Boosting,
+    Memory,
+    Status,
+    check_combination,
+    default_batch_size,
+    default_solver,
+    leading_eigenpairs,
+    make_solver,
+)
 
 DEFAULT_ALPHA = 1e-7
 """The relative alpha, unless another is given."""
 
 Callback = Callable[[Boosting], bool]
-"""Called after every iteration with the state of the fit; a true result ends the fit."""
+"""Called after every step with the state of the fit; a true result ends the fit."""
 
 
-def boost(X: Points, comparisons: Comparisons, loss: str | Loss, **options: Any) -> Boosting:
+class Options(TypedDict, total=False):
+    """Keyword arguments of `boost` and `learn_psd`; `learn_psd` describes them."""
+
+    solver: str
+    regularizer: str
+    alpha: float | None
+    alpha_relative: bool
+    max_iter: int
+    tol: float | None
+    eigen_solver: str
+    block_size: int | None
+    callback: Callback | None
+    should_stop: Callable[[], bool] | None
+    start: Metric | None
+    resume: Mapping[str, NDArray] | None
+    n_jobs: int | None
+
+
+def boost(
+    X: Points, comparisons: Comparisons, loss: str | Loss, **options: Unpack[Options]
+) -> Boosting:
     """Learn a metric from comparisons of points (Algorithms 3 and 4).
 
     This is `learn_psd` with a `ComparisonOperator`, and the gaps and weights of the comparisons.
@@ -50,8 +79,8 @@ def boost(X: Points, comparisons: Comparisons, loss: str | Loss, **options: Any)
     X : array of shape (n, D), dense or CSR, float32 or float64
     comparisons, loss : what to learn from, and how margins count; a comparison of weight 0 is left
         out
-    options : as for `learn_psd`, but that the default of `solver` is the paper's, "stagewise", or
-        the only one that the loss works with
+    options : as for `learn_psd`, except that the default of `solver` is the paper's, "stagewise",
+        or the only one that the loss works with
 
     Examples
     --------
@@ -65,7 +94,9 @@ def boost(X: Points, comparisons: Comparisons, loss: str | Loss, **options: Any)
     loss = as_loss(loss)
     counted = comparisons.counted()
     options = {"solver": default_solver(loss), **options}
-    return _learn(ComparisonOperator(X, counted), loss, counted.gaps, counted.weights, **options)
+    with Local(options.get("n_jobs")) as engine:
+        operator = ComparisonOperator(X, counted, exponent=None, threads=engine.threads)
+        return _learn(engine, operator, loss, counted.gaps, counted.weights, options)
 
 
 def learn_psd(
@@ -74,52 +105,56 @@ def learn_psd(
     *,
     gaps: ArrayLike | None = None,
     weights: ArrayLike | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Boosting:
-    """Minimise F(⟨A_r, M⟩ − b_r) + R(M) over M ⪰ 0, direction by direction.
+    """Minimize F(⟨A_r, M⟩ − b_r) + R(M) over M ⪰ 0, direction by direction.
 
-    Each iteration takes the leading eigenvector of the scatter Σ u_r·A_r as the next direction,
-    finds its coefficient, and updates margins and duals.
+    Each step takes leading eigenvectors of the scatter Σ u_r·A_r as the next directions, finds
+    their coefficients, and updates margins and duals.
 
     Parameters
     ----------
     operator : the symmetric matrices A_r: an array of shape (m, D, D), a list of dense or sparse
-        matrices, a `LowRankOperator`, a `ComparisonOperator`, or one's own `Operator`
-    loss : F, a `Loss` or the name of one in `LOSSES`; any convex function will do
+        matrices, a `LowRankOperator`, a `ComparisonOperator`, or a custom `Operator`
+    loss : F, a `Loss` or the name of one in `LOSSES`; any convex function
     gaps, weights : arrays of shape (m,), the b_r and the weights of the terms of F
     solver : "stagewise" finds a coefficient once, by a line search; "totally_corrective", the
-        default, finds all of them anew in each iteration and converges to the optimum
+        default, optimizes all of them again in each step and converges to the optimum
     regularizer : "trace", R = alpha·Tr M, or "frobenius", R = alpha/2·‖M‖²
     alpha : 1e-7 by default. The hinge loss has none, but its own `nu`
-    alpha_relative : whether alpha is in units that depend on the problem (`Trace`, `Frobenius`):
+    alpha_relative : whether alpha is in units that depend on the problem (`Trace`, `Frobenius`);
         True by default
-    max_iter : number of directions that are tried at most, 500 by default; an iteration counts for
+    max_iter : number of directions that are tried at most, 500 by default; a step counts for
         `block_size` of them
-    block_size : number of directions that an iteration adds. With 1 the stage-wise solver is the
-        paper's algorithm. In a larger block it finds the coefficients of the new directions
-        together, and with them one factor for all older ones, which is several times faster for the
-        same objective. By default 24 (D/2 if that is less, 8 for more than 600 features), or 1 for
-        fewer than 16 features or 10,000 matrices; 4 for the totally corrective solver
-    tol : end the fit when the duality gap is no more than this share of the objective; 0 does not
-        look at the gap. None, the default, is 1e-3 for the totally corrective solver and 0 for the
-        stage-wise one, which in general does not come close to the optimum
-    eigen_solver : how eigenvectors are found, one of `EIGEN_SOLVERS`. "auto", the default, is
-        "exact" where the scatter is a matrix; for more than 600 features rough ones are followed
-        from one iteration to the next. The others begin with rough ones that become accurate as the
-        fit goes on
-    callback : see `Callback`
-    start : a metric to continue from, of D features
-    resume : what `Boosting.snapshot` gave in a callback of a fit of the same problem with the same
-        options; the fit goes on from there as if it had not been interrupted
+    block_size : number of directions that a step adds. With 1 the stage-wise solver is the paper's
+        algorithm. In a larger batch it finds the coefficients of the new directions together, and
+        with them one factor for all older ones, which is several times faster for the same
+        objective. By default 24 (D/2 if that is less, 8 for more than 600 features), or 1 for fewer
+        than 16 features or 10,000 matrices; 4 for the totally corrective solver
+    tol : end the fit if the duality gap is at most this share of the objective, or of a thousandth
+        of the objective at M = 0 if that is larger; 0 does not compute the gap. None, the default,
+        is 1e-3 for the totally corrective solver and 0 for the stage-wise one, which in general
+        does not come close to the optimum
+    eigen_solver : "auto", the default, is "exact" if the scatter is a matrix; for more than 600
+        features approximate eigenvectors are followed from one step to the next. "approximate" uses
+        a Lanczos iteration that becomes more accurate as the fit proceeds
+    callback : called after every step with the `Boosting`; a true result ends the fit
+    should_stop : called before every evaluation; a true result ends the fit with the metric of the
+        last complete step
+    start : a metric of D features to continue from
+    resume : the `Boosting.snapshot` of a fit of the same problem with the same options; the fit
+        continues from there as if it had not been interrupted
+    n_jobs : number of threads; None, the default, uses the cores available to the process
+        (`engines.available_cores`). The result does not depend on it
 
     Returns
     -------
     Boosting, with `metric` (and `metric.matrix`), `objective()`, `duality_gap()`, `status` and
-    `history`. Without any direction that helps, its metric has none: M = 0.
+    `history`. If no direction lowers the objective, its metric has none: M = 0.
 
     Examples
     --------
-    The matrix of smallest trace, nearly, that has 1 on its diagonal and is at most −0.4 beside it:
+    The matrix of smallest trace, nearly, that has 1 on its diagonal and at most −0.4 off it:
 
     >>> A = np.array([[[1.0, 0], [0, 0]], [[0, 0], [0, 1]], [[0, -0.5], [-0.5, 0]]])
     >>> fit = learn_psd(A, "squared_hinge", gaps=[0, 0, -0.6], alpha=1e-4, tol=1e-6)
@@ -130,141 +165,117 @@ def learn_psd(
     operator = as_operator(operator)
     check_operator(operator)
     b, c = (None if given is None else np.asarray(given, float) for given in (gaps, weights))
-    return _learn(operator, as_loss(loss), b, c, **options)
+    with Local(options.get("n_jobs")) as engine:
+        return _learn(engine, operator, as_loss(loss), b, c, options)
 
 
 def _learn(
+    engine: Local,
     operator: Operator,
     loss: Loss,
     gaps: NDArray | None,
     weights: NDArray | None,
-    *,
-    solver: str = "totally_corrective",
-    regularizer: str = "trace",
-    alpha: float | None = None,
-    alpha_relative: bool = True,
-    max_iter: int = 500,
-    tol: float | None = None,
-    eigen_solver: str = "auto",
-    block_size: int | None = None,
-    callback: Callback | None = None,
-    start: Metric | None = None,
-    resume: Mapping[str, NDArray] | None = None,
+    options: Options,
 ) -> Boosting:
-    """The loop; parameters as of `learn_psd`."""
-    check_combination(loss, solver, regularizer)
+    problem = Objective.of_operator(
+        engine, operator, loss, Trace(0.0), gaps, weights, options.get("should_stop")
+    )
+    return solve(problem, operator.unit, options)
+
+
+def solve(problem: Objective, unit: float, options: Options) -> Boosting:
+    """Minimize an objective, whose own regularizer is replaced.
+
+    Parameters
+    ----------
+    problem : at M = 0; it may have several blocks
+    unit : the matrices A_r of the problem are those of the user divided by this number
+    options : those of `learn_psd`
+    """
+    loss, kind = problem.loss, options.get("regularizer", "trace")
+    name = options.get("solver", "totally_corrective")
+    eigen_solver = options.get("eigen_solver", "auto")
+    check_combination(loss, name, kind)
     if eigen_solver not in EIGEN_SOLVERS:
         names = ", ".join(map(repr, EIGEN_SOLVERS))
-        raise ValueError(f"eigen_solver={eigen_solver!r} will not do: one of {names} is needed.")
-    if isinstance(loss, Hinge):
-        if alpha is not None:
-            raise ValueError(
-                f"alpha={alpha!r} means nothing to {loss!r}, which fixes the trace at 1: leave it "
-                "out, and set nu."
-            )
-        problem = Problem(operator, loss, UnitTrace(-math.inf), gaps, weights)
-    else:
-        alpha = DEFAULT_ALPHA if alpha is None else alpha
-        if not 0 <= alpha < math.inf:
-            raise ValueError(f"alpha={alpha!r} will not do: a number, 0 or more, is needed.")
-        problem = Problem(operator, loss, REGULARIZERS[regularizer](alpha), gaps, weights)
-    if block_size is not None and not (isinstance(block_size, Integral) and block_size >= 1):
         raise ValueError(
-            f"block_size={block_size!r} will not do: an integer of 1 or more is needed."
+            f"The 'eigen_solver' parameter must be one of {names}. Got {eigen_solver!r} instead."
         )
-    fit = _begin(problem, alpha_relative, eigen_solver, start)
-    block_size = block_size or default_block_size(
-        loss, solver, operator.n_features, operator.n_matrices
+    batch_size = options.get("block_size")
+    if batch_size is None:
+        batch_size = default_batch_size(
+            loss, name, problem.n_features, problem.n_terms, problem.is_dense
+        )
+    elif not (isinstance(batch_size, Integral) and batch_size >= 1):
+        raise ValueError(
+            "The 'block_size' parameter must be None or an int in the range [1, inf). Got "
+            f"{batch_size!r} instead."
+        )
+    alpha = options.get("alpha")
+    _check_alpha(loss, alpha)
+    start = options.get("start")
+    if start is not None and start.n_features != problem.n_features:
+        raise ValueError(
+            f"start must be a metric of {problem.n_features} features; it has {start.n_features}."
+        )
+    solver = make_solver(loss, name, batch_size, eigen_solver)
+    tol = options.get("tol")
+
+    # 1) the regularizer, relative to the scatter at M = 0
+    first = problem.evaluate()
+    assert first.scatter is not None
+    scatter = first.scatter
+    if isinstance(loss, Hinge):
+        # At M = 0 all margins are equal up to gaps, and so should be the duals.
+        block = problem.single_block()
+        uniform = loss.nu * loss.prices(problem.n_terms, block.weights)
+        scatter = block.operator.scatter(uniform.astype(problem.dtype))
+    alpha_max = float(leading_eigenpairs(scatter)[0][0])
+    R = REGULARIZERS[kind]
+    strength = DEFAULT_ALPHA if alpha is None else alpha
+    if isinstance(loss, Hinge):
+        problem.regularizer = UnitTrace(0.0)
+    elif options.get("alpha_relative", True):
+        problem.regularizer = R(strength * R.unit(alpha_max, first.dual_sum))
+    else:
+        problem.regularizer = R(R.in_units(strength, 1 / unit))
+
+    # 2) where to start
+    fit = Boosting(
+        problem=problem,
+        solver=solver,
+        memory=Memory(alpha_max),
+        first_value=first.value,
+        unit=unit,
+        tol=solver.default_tol if tol is None else tol,
     )
-    add = solver_for(loss, solver)
-    looks = LOOKS if start is None else LOOKS | {1, 2}
-    if tol is None:
-        tol = 1e-3 if solver == "totally_corrective" else 0.0
-    fit.tol = tol
+    resume = options.get("resume")
     if resume is not None:
         fit.resume(resume)
-    began = time.perf_counter() - (fit.history[-1].seconds if fit.history else 0.0)
-    while (left := max_iter - fit.n_tried) > 0:
-        fit.block_size = min(block_size, left)
-        look = tol > 0 and (isinstance(loss, Hinge) or len(fit.history) + 1 in looks)
-        done = _iterate(fit, add, look, began)
-        status = _end(fit, done, look)
-        fit.is_over = status is not None
-        if done.helped and callback is not None and callback(fit):
-            status = Status.STOPPED
-        if status is not None:
-            fit.status = status
-            break
+    elif start is not None:
+        problem.take(Step(start.directions.astype(problem.dtype), start.coefs * unit, 0.0))
+
+    # 3) the loop
+    fit.run(
+        options.get("max_iter", 500),
+        options.get("callback"),
+        GAP_STEPS if start is None else GAP_STEPS | {1, 2},
+    )
     return fit
 
 
-def _end(fit: Boosting, done: Added, look: bool) -> Status | None:
-    """How the fit has come to its end, if it has."""
-    if not done.helped:
-        optimal = fit.tol > 0 and fit.duality_gap() <= fit.tol * fit.scale()
-        return Status.CONVERGED if optimal else Status.NO_DIRECTION
-    if not done.bounded:
-        return Status.UNBOUNDED
-    if look and fit.history[-1].duality_gap <= fit.tol * fit.scale():
-        return Status.CONVERGED
-    return Status.STALLED if done.stalled else None
-
-
-def _iterate(fit: Boosting, add: Callable[[Boosting], Added], look: bool, began: float) -> Added:
-    """One iteration, recorded in the history if it helped.
-
-    A NaN from the loss brings the fit back to where it was, and raises an error that says so.
-    """
-    before = fit.metric, fit.margins, fit.duals
-    try:
-        done = add(fit)
-        if done.helped:
-            fit.history.append(
-                Iteration(
-                    objective=fit.objective(),
-                    lambda_max=done.lambda_max,
-                    coef=done.coef,
-                    n_violated=int(np.count_nonzero(fit.margins <= 0)),
-                    n_tried=fit.block_size,
-                    n_evaluations=done.n_evaluations,
-                    duality_gap=fit.duality_gap() if look else math.nan,
-                    seconds=time.perf_counter() - began,
-                )
-            )
-    except NotANumberError as error:
-        metric, fit.margins, fit.duals = before
-        fit.directions, fit.coefs = list(metric.directions.T), metric.coefs.tolist()
-        fit.columns, fit.program = None, None  # they may belong to what was undone
-        fit.status = Status.FAILED
-        failure = NotANumberError(
-            f"in iteration {len(fit.history) + 1}, {error} The metric of the iteration before is "
-            "kept."
-        )
-        failure.fit = fit
-        raise failure from error
-    return done
-
-
-def _begin(
-    problem: Problem, alpha_relative: bool, eigen_solver: str, start: Metric | None
-) -> Boosting:
-    """The state before the first iteration, with alpha made absolute."""
-    D, operator, loss = problem.n_features, problem.operator, problem.loss
-    if start is not None and start.n_features != D:
-        raise ValueError(f"start is a metric of {start.n_features} features: {D} are needed.")
-    margins = problem.margins(Metric(np.empty((D, 0)), np.empty(0)))
-    duals = problem.duals(margins)
+def _check_alpha(loss: Loss, alpha: float | None) -> None:
+    if alpha is None:
+        return
     if isinstance(loss, Hinge):
-        # At M = 0 all margins are alike, and so should be the duals.
-        duals = (loss.nu * loss.prices(operator.n_matrices, problem.weights)).astype(operator.dtype)
-    alpha_max, _ = leading_eigenpair(operator.scatter(duals))
-    if alpha_relative:
-        total = float(np.abs(duals).sum(dtype=np.float64))
-        problem.regularizer.alpha *= problem.regularizer.unit(alpha_max, total)
-    fit = Boosting(problem, alpha_max, margins, duals, eigen_solver)
-    if start is not None:
-        fit.restart(start)
-    return fit
+        raise ValueError(
+            f"alpha={alpha!r} has no effect with {loss!r}, which fixes the trace at 1. Leave it "
+            "out, and set nu."
+        )
+    if not 0 <= alpha < math.inf:
+        raise ValueError(
+            f"The 'alpha' parameter must be a float in the range [0.0, inf). Got {alpha!r} instead."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,8 +304,7 @@ def alpha_path(learn: Callable[..., Boosting], alphas: Iterable[float]) -> Itera
 
     Examples
     --------
-    >>> from functools import partial
-    >>> from sklearn.datasets import load_iris
+    >>>     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
     >>> comparisons = Comparisons.from_labels(X, y)
     >>> learn = partial(boost, X, comparisons, "logistic", solver="totally_corrective")

@@ -17,6 +17,10 @@ from sklearn.metrics.pairwise import euclidean_distances
 from boostmetric._archive import ArchiveError, read_archive, write_archive
 from boostmetric.points import Points, as_points
 
+RANK_TOLERANCE = {"float32": 1e-6, "float64": 1e-13}
+"""Singular values below this share of the largest do not count in the rank of a metric. Above the
+rounding errors of any processor, which are some tens of units in the last place."""
+
 VERSION = 1
 """Of the format of a file that holds a metric."""
 
@@ -30,8 +34,9 @@ class Metric:
 
     Parameters
     ----------
-    directions : array of shape (D, J), unit columns
-    coefs : array of shape (J,), non-negative
+    directions : array of shape (D, J), unit columns, float32 or float64
+    coefs : array of shape (J,), nonnegative; kept in float64, because features of size 1e30 have
+        coefficients of 1e-60, which float32 cannot hold
     feature_names : names of the D features, if they have any
     origin : facts about how the metric was made, such as JSON can hold. An estimator puts its
         class, parameters and history here (`boostmetric.origin`)
@@ -53,6 +58,7 @@ class Metric:
     origin: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "coefs", np.asarray(self.coefs, dtype=np.float64))
         if self.directions.ndim != 2 or self.coefs.shape != self.directions.shape[1:]:
             raise ValueError(
                 f"directions of shape {self.directions.shape} and coefs of shape "
@@ -77,7 +83,9 @@ class Metric:
         """
         lengths = np.linalg.norm(components, axis=1)
         used = lengths > 0
-        return cls((components[used] / lengths[used, None]).T, lengths[used] ** 2)
+        # Squared in float64: the lengths of float32 components may have squares out of its range.
+        coefs = lengths[used].astype(np.float64) ** 2
+        return cls((components[used] / lengths[used, None]).T, coefs)
 
     @property
     def n_features(self) -> int:
@@ -90,14 +98,12 @@ class Metric:
         return self.directions.shape[1]
 
     def astype(self, dtype: DTypeLike) -> Metric:
-        """The same metric in another precision."""
-        return replace(
-            self, directions=self.directions.astype(dtype), coefs=self.coefs.astype(dtype)
-        )
+        """The same metric with directions of another precision."""
+        return replace(self, directions=self.directions.astype(dtype))
 
     @property
     def matrix(self) -> NDArray:
-        """M, of shape (D, D). O(J·D²)."""
+        """M, of shape (D, D), in float64. O(J·D²)."""
         scaled = self.directions * np.sqrt(self.coefs)
         return scaled @ scaled.T
 
@@ -105,14 +111,17 @@ class Metric:
     def components(self) -> NDArray:
         """Rows L with M = LᵀL: the eigenvectors of M by falling eigenvalue, times its root.
 
-        As many rows as M has rank. From the singular values of √coefs·directionsᵀ, so no
-        accuracy is lost to forming M. Each row's largest entry is positive. O(J·D·min(J, D)).
+        As many rows as M has rank, in the precision of the directions. From the singular values of
+        √coefs·directionsᵀ in float64, so no accuracy is lost to forming M. Singular values below
+        `RANK_TOLERANCE` of the largest are rounding errors. Each row's largest entry is positive.
+        O(J·D·min(J, D)).
         """
+        dtype = np.result_type(self.directions, np.float32)
         if self.n_directions == 0:
             return self.directions.T
         roots, rows = _singular((self.directions * np.sqrt(self.coefs)).T)
-        rank = int((roots > roots[0] * max(rows.shape) * np.finfo(roots.dtype).eps).sum())
-        return fix_signs(rows[:rank].T).T * roots[:rank, None]
+        rank = int((roots > RANK_TOLERANCE[dtype.name] * roots[0]).sum())
+        return (fix_signs(rows[:rank].T).T * roots[:rank, None]).astype(dtype)
 
     @property
     def eigenvalues(self) -> NDArray:

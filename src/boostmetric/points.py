@@ -8,6 +8,8 @@ offset. Features with p > ½ are centred like those of an array: what is stored 
 
 from __future__ import annotations
 
+import math
+
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -161,3 +163,23 @@ def _well_filled_centred(X: csr_array) -> csr_array:
     means = np.bincount(X.indices, X.data, D)[filled] / n
     shifts = np.tile(means.astype(X.dtype), n), np.tile(filled, n), np.arange(n + 1) * len(filled)
     return X - csr_array(shifts, shape=X.shape)
+
+
+def binary_exponent(points: Points) -> int:
+    """The e for which the largest absolute value lies in [2**(e - 1), 2**e), and 0 for zeros.
+
+    >>> binary_exponent(np.array([[0.0, -5.0]]))
+    3
+    """
+    if points.size == 0:
+        return 0
+    return math.frexp(max(float(points.max()), -float(points.min())))[1]
+
+
+def times_two_to(points: Points, exponent: int) -> Points:
+    """points·2**exponent, exactly; in place if they are dense."""
+    if isinstance(points, np.ndarray):
+        return np.ldexp(points, exponent, out=points)
+    return csr_array(
+        (np.ldexp(points.data, exponent), points.indices, points.indptr), shape=points.shape
+    )

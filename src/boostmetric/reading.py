@@ -24,7 +24,7 @@ from boostmetric._grids import (
     pandas,
     suffix_of,
 )
-from boostmetric.comparisons import Comparisons
+from boostmetric.problem import Comparisons
 from boostmetric.metric import Metric
 
 __all__ = [

@@ -1,23 +1,9 @@
-"""Fits in blocks: on threads, on a cluster, and of data larger than memory.
+"""Where the computation runs. An engine contains no formulas.
 
->>> from boostmetric.engines import Threads
->>> Threads(n_workers=2).n_workers
-2
+It has two methods: `place` creates the blocks of a problem from recipes, and `call` runs a function
+on every block and returns the results in the order of the blocks.
 """
 
-from boostmetric.engines.engine import Engine, EngineError, Serial, Threads
-from boostmetric.engines.fitting import boost_in_blocks
-from boostmetric.engines.recipes import Neighbours
-from boostmetric.engines.sources import ComparisonSource, Source, as_source
+from boostmetric.engines.local import Local, Threads, available_cores, single_blas_thread
 
-__all__ = [
-    "ComparisonSource",
-    "Engine",
-    "EngineError",
-    "Neighbours",
-    "Serial",
-    "Source",
-    "Threads",
-    "as_source",
-    "boost_in_blocks",
-]
+__all__ = ["Local", "Threads", "available_cores", "single_blas_thread"]

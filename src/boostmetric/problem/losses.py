@@ -1,7 +1,7 @@
 """Loss functions of the margins. A loss never sees the points.
 
-Margins ρ_r = d²(far_r) − d²(near_r) − gap_r; a comparison is satisfied when its margin is
-positive. Comparison r may carry a weight c_r > 0, which enters the loss.
+Margins are ρ_r = d²(far_r) − d²(near_r) − gap_r; a comparison is satisfied if its margin is
+positive. Comparison r may have a weight c_r > 0, which enters the loss.
 
 To add a loss, derive from `Loss` and implement `value` and `duals`:
 
@@ -34,11 +34,11 @@ from numpy.typing import NDArray
 class Loss(ABC):
     """A convex function F of the margins, with its negative gradient.
 
-    The interface to implement for a loss of one's own; see the example above. For comparisons F
-    does not increase, so the duals are not negative; `learn_psd` takes any convex function.
+    The interface of a custom loss; see the example above. For comparisons, F does not increase, so
+    the duals are nonnegative; `learn_psd` accepts any convex function.
 
-    `solvers` and `regularizers` name what the loss can be combined with; `lower` is a number that F
-    is never below, which makes for a better certificate.
+    `solvers` and `regularizers` name what the loss can be combined with. `lower` is a lower bound
+    of F, which gives a better certificate.
     """
 
     lower: ClassVar[float] = -math.inf
@@ -46,10 +46,12 @@ class Loss(ABC):
     regularizers: ClassVar[tuple[str, ...]] = ("trace", "frobenius")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """A class that overrides `value` or `duals` does not inherit how another shares work."""
+        """A class that overrides `value` or `duals` inherits nothing that is derived from them."""
         super().__init_subclass__(**kwargs)
-        if {"value", "duals"} & vars(cls).keys() and "value_and_duals" not in vars(cls):
-            cls.value_and_duals = Loss.value_and_duals  # type: ignore[method-assign]
+        if {"value", "duals"} & vars(cls).keys():
+            for name in ("value_and_duals", "curvature", "merge", "merge_change"):
+                if name not in vars(cls):
+                    setattr(cls, name, vars(Loss)[name])
 
     @abstractmethod
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
@@ -57,21 +59,41 @@ class Loss(ABC):
 
     @abstractmethod
     def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
-        """u = −∇F(ρ), one number a comparison, in the dtype of the margins."""
+        """u = −∇F(ρ), of shape (m,), in the dtype of the margins."""
 
     def value_and_duals(
         self, margins: NDArray, weights: NDArray | None = None
     ) -> tuple[float, NDArray]:
-        """Both; for a loss in which they share work."""
+        """Both; override this method if they share work."""
         return self.value(margins, weights), self.duals(margins, weights)
 
-    def merge(self, values: NDArray) -> tuple[float, NDArray]:
-        """From the values of F on blocks of comparisons: F of all, and each block's share.
+    def curvature(
+        self, margins: NDArray, change: NDArray, weights: NDArray | None = None
+    ) -> NDArray:
+        """∇²F(ρ)·change = −d/dt duals(ρ + t·change) at t = 0, of shape (m,).
 
-        The duals of all comparisons are those of the blocks times the shares. The default is
-        that of a separable loss: the sum, and ones.
+        The default is a difference of duals in which no margin changes by more than 1e-3, a small
+        part of the range over which the losses here bend.
+        """
+        largest = float(np.abs(change).max(initial=0))
+        if largest == 0:
+            return np.zeros_like(change)
+        length = margins.dtype.type(1e-3 / largest)
+        moved = self.duals(margins + length * change, weights)
+        return (self.duals(margins, weights) - moved) / length
+
+    def merge(self, values: NDArray) -> tuple[float, NDArray]:
+        """F of all comparisons and ∂F/∂F_b, from the values F_b of disjoint parts of them.
+
+        The duals of all comparisons are those of part b times ∂F/∂F_b. The default is that of a
+        sum over comparisons: the sum and ones. A loss that is not a sum must override this method;
+        otherwise it works only where all comparisons are in one place (`is_mergeable`).
         """
         return float(np.sum(values)), np.ones(len(values))
+
+    def merge_change(self, values: NDArray, changes: NDArray) -> NDArray:
+        """The change of ∂F/∂F_b, to first order, if the values F_b change. Zero for a sum."""
+        return np.zeros(len(values))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -116,12 +138,25 @@ class Exponential(Loss):
         terms /= terms.dtype.type(total)  # by a float64 NumPy would divide in float64
         return float(np.log(total) - lowest), terms
 
+    def curvature(
+        self, margins: NDArray, change: NDArray, weights: NDArray | None = None
+    ) -> NDArray:
+        """u_r·(change_r − Σ_k u_k·change_k)."""
+        duals = self._both(margins, weights)[1]
+        mean = margins.dtype.type(np.sum(duals * change, dtype=np.float64))
+        return duals * (change - mean)
+
     def merge(self, values: NDArray) -> tuple[float, NDArray]:
-        """The log-sum-exp of the blocks' values, and their softmax."""
+        """The log-sum-exp of the values, and their softmax."""
         highest = np.max(values)
         terms = np.exp(values - highest)
         total = terms.sum()
         return float(highest + np.log(total)), terms / total
+
+    def merge_change(self, values: NDArray, changes: NDArray) -> NDArray:
+        """s_b·(change_b − Σ_k s_k·change_k) with the softmax s."""
+        shares = self.merge(values)[1]
+        return shares * (changes - shares @ changes)
 
 
 class Logistic(Loss):
@@ -156,11 +191,24 @@ class Logistic(Loss):
         self, margins: NDArray, weights: NDArray | None = None
     ) -> tuple[float, NDArray]:
         """Both, from the same exponentials: e = exp(−|ρ|) and the duals e/(1 + e) or 1/(1 + e)."""
-        small = np.exp(-np.abs(margins))
-        duals = np.where(margins > 0, small, 1) / (1 + small)
+        small = np.abs(margins)
+        np.negative(small, out=small)
+        np.exp(small, out=small)
+        value = self._value(margins, small, weights)
+        duals = np.where(margins > 0, small, margins.dtype.type(1))
+        small += 1
+        duals /= small
         if weights is not None:
             duals *= weights
-        return self._value(margins, small, weights), duals
+        return value, duals
+
+    def curvature(
+        self, margins: NDArray, change: NDArray, weights: NDArray | None = None
+    ) -> NDArray:
+        """c_r·e/(1 + e)²·change_r with e = exp(−|ρ_r|)."""
+        small = np.exp(-np.abs(margins))
+        curved = small / (1 + small) ** 2 * change
+        return curved if weights is None else curved * weights
 
     @staticmethod
     def _value(margins: NDArray, small: NDArray, weights: NDArray | None) -> float:
@@ -194,13 +242,20 @@ class SquaredHinge(Loss):
         duals *= 2
         return duals if weights is None else duals * weights
 
+    def curvature(
+        self, margins: NDArray, change: NDArray, weights: NDArray | None = None
+    ) -> NDArray:
+        """2·c_r·change_r where the margin is below 1."""
+        curved = np.where(margins < 1, 2 * change, 0)
+        return curved if weights is None else curved * weights
+
 
 class SmoothedHinge(Loss):
-    """F(ρ) = Σ c_r·f(1 − ρ_r), the hinge with its corner rounded off over a width (Huberised).
+    """F(ρ) = Σ c_r·f(1 − ρ_r), the hinge with its corner smoothed over a width (Huber).
 
-    f(s) = 0 for s ≤ 0, s²/(2·width) up to s = width, and s − width/2 from there on. It grows
-    linearly, so it bears with comparisons that cannot be satisfied, and is exactly 0 for those that
-    are. Duals u_r = c_r·min(1, max(0, 1 − ρ_r)/width).
+    f(s) = 0 for s ≤ 0, s²/(2·width) up to s = width, and s − width/2 beyond. It grows linearly, so
+    it tolerates comparisons that cannot be satisfied, and is exactly 0 for those satisfied with
+    margin 1. Duals u_r = c_r·min(1, max(0, 1 − ρ_r)/width).
 
     Parameters
     ----------
@@ -217,7 +272,10 @@ class SmoothedHinge(Loss):
 
     def __init__(self, width: float = 0.5) -> None:
         if not width > 0:
-            raise ValueError(f"width={width!r} will not do: a positive number is needed.")
+            raise ValueError(
+                f"The 'width' parameter must be a float in the range (0.0, inf). Got {width!r} "
+                "instead."
+            )
         self.width = width
 
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
@@ -232,6 +290,14 @@ class SmoothedHinge(Loss):
         duals: NDArray = np.clip((1 - margins) / margins.dtype.type(self.width), 0, 1)
         return duals if weights is None else duals * weights
 
+    def curvature(
+        self, margins: NDArray, change: NDArray, weights: NDArray | None = None
+    ) -> NDArray:
+        """c_r·change_r/width where 1 − width < ρ_r < 1."""
+        curves = (margins < 1) & (margins > 1 - self.width)
+        curved = np.where(curves, change / margins.dtype.type(self.width), 0)
+        return curved if weights is None else curved * weights
+
     def __repr__(self) -> str:
         return f"SmoothedHinge(width={self.width})"
 
@@ -239,14 +305,15 @@ class SmoothedHinge(Loss):
 class Hinge(Loss):
     """The soft-margin hinge: F(ρ) = min over t of −t + Σ v_r·max(0, t − ρ_r) (EQ:HingeP2).
 
-    The margin t that is asked for is not 1 but as large as can be, the trace of M being fixed at 1
-    instead of paid for by alpha. The price of falling short is v_r = c_r/(nu·Σc), where the paper
-    has one v for all: v = 1/(nu·m). It is not the v of the smooth losses, which is `alpha` here.
+    The required margin t is not 1 but as large as possible; the trace of M is fixed at 1 instead of
+    being penalized by alpha. The penalty for a margin below t is v_r = c_r/(nu·Σc); the paper has
+    one v for all comparisons, v = 1/(nu·m). It is not the v of the smooth losses, which is `alpha`
+    here.
 
-    F is minus the average of the smallest margins, of a share nu of all. So nu is at most 1, at
-    least a share nu of the comparisons have a say in the metric, and no more than a share nu have a
-    margin below t. Duals sum to 1, and none exceeds its v_r (EQ:HingeD2); they come from a linear
-    program, which takes the place of corrections and needs the extra `boostmetric[hinge]`.
+    F is minus the average of the smallest margins, a share nu of all. Hence nu is at most 1, at
+    least a share nu of the comparisons influence the metric, and at most a share nu have a margin
+    below t. Duals sum to 1, and none exceeds its v_r (EQ:HingeD2). They come from a linear program,
+    which needs the extra `boostmetric[hinge]` and all comparisons in one place.
 
     Parameters
     ----------
@@ -264,7 +331,9 @@ class Hinge(Loss):
 
     def __init__(self, nu: float = 0.3) -> None:
         if not 0 < nu <= 1:
-            raise ValueError(f"nu={nu!r} will not do: a number above 0 and up to 1 is needed.")
+            raise ValueError(
+                f"The 'nu' parameter must be a float in the range (0.0, 1.0]. Got {nu!r} instead."
+            )
         self.nu = nu
 
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
@@ -284,16 +353,35 @@ class Hinge(Loss):
         shares = np.full(m, 1 / m) if weights is None else weights / weights.sum(dtype=np.float64)
         return shares.astype(np.float64) / self.nu
 
-    def merge(self, values: NDArray) -> tuple[float, NDArray]:
-        """Not to be had: the smallest margins of all are not known from those of the blocks."""
-        raise NotImplementedError("the hinge loss of blocks of comparisons cannot be merged.")
-
     def __repr__(self) -> str:
         return f"Hinge(nu={self.nu})"
 
 
+def is_mergeable(loss: Loss) -> bool:
+    """Whether `merge` gives the value and the duals of all comparisons from those of parts.
+
+    It is tried on random margins, because the default of `merge` is right for sums only, and a
+    custom loss need not be one. A loss that cannot be evaluated on a part, for instance because it
+    has a parameter for each comparison, is not mergeable either.
+
+    >>> is_mergeable(LOSSES["exponential"]), is_mergeable(LOSSES["hinge"])
+    (True, False)
+    """
+    rng = np.random.default_rng(0)
+    margins, weights = rng.normal(size=12), rng.uniform(0.5, 2, size=12)
+    parts = (slice(0, 5), slice(5, 12))
+    try:
+        value, duals = loss.value_and_duals(margins, weights)
+        pieces = [loss.value_and_duals(margins[part], weights[part]) for part in parts]
+        merged, factors = loss.merge(np.array([piece[0] for piece in pieces]))
+        together = np.concatenate([f * u for f, (_, u) in zip(factors, pieces, strict=True)])
+    except Exception:  # a custom loss may raise anything
+        return False
+    return bool(np.isclose(value, merged) and np.allclose(duals, together))
+
+
 class NotANumberError(ArithmeticError):
-    """A loss returned NaN for finite margins. `fit` is what had been learned until then."""
+    """A loss returned NaN for finite margins. `fit` is the fit before the failing step."""
 
     fit: Any = None
 
@@ -305,7 +393,7 @@ LOSSES: dict[str, Loss] = {
     "smoothed_hinge": SmoothedHinge(),
     "hinge": Hinge(),
 }
-"""The losses that an estimator knows by name."""
+"""The losses by name."""
 
 
 def as_loss(given: str | Loss) -> Loss:
@@ -318,5 +406,8 @@ def as_loss(given: str | Loss) -> Loss:
         return given
     if not isinstance(given, str) or given not in LOSSES:
         names = ", ".join(map(repr, LOSSES))
-        raise ValueError(f"loss={given!r} will not do: one of {names}, or a Loss, is needed.")
+        raise ValueError(
+            f"The 'loss' parameter must be one of {names} or an instance of Loss. Got {given!r} "
+            "instead."
+        )
     return LOSSES[given]

@@ -9,14 +9,17 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from boostmetric.metric import fix_signs
 
-EIGEN_SOLVERS = ("auto", "exact", "lanczos", "power", "randomized")
-"""The ways to find eigenvectors; "auto" is "exact" for matrices, and follows those of operators."""
+EIGEN_SOLVERS = ("auto", "exact", "approximate")
+"""How eigenvectors are found; "auto" is "exact" for matrices, and follows those of operators."""
 
-MAX_ROUNDS = 200
-"""Products of the matrix with a block, at most, before the exact way is taken."""
+FIRST_ACCURACY = 0.1
+"""The relative error of the first approximate eigenvector; it falls like 1/t² with step t."""
 
-OVERSAMPLING = 8
-"""Vectors in the block of the randomised method beyond those that are asked for."""
+FOLLOWED = 8
+"""Eigenvectors of an operator that are followed from one step to the next, at least."""
+
+ROUNDING = 4
+"""Eigenvalues are noise up to this many units of rounding of the norm of the matrix."""
 
 EXACT = 1e-6
 """Relative error of an eigenvector of an operator that is called exact; that of its eigenvalue is
@@ -29,36 +32,74 @@ FORMED_UP_TO = 16_384
 """Features up to which the matrix of an operator is formed as a last resort (2 GB)."""
 
 ROUGH = 0.1
-"""Residual, relative to the eigenvalue, at which a first eigenvector will do."""
+"""Residual, relative to the eigenvalue, at which a first eigenvector is accurate enough."""
+
+
+def find_directions(
+    A: NDArray | LinearOperator,
+    k: int,
+    threshold: float,
+    method: str = "auto",
+    basis: NDArray | None = None,
+    n_steps: int = 0,
+) -> tuple[NDArray, NDArray, NDArray | None]:
+    """Leading eigenpairs as a solver needs them in a step.
+
+    Approximate pairs become more accurate as the fit proceeds; if they suggest that no direction
+    lowers the objective, exact ones decide.
+
+    Parameters
+    ----------
+    A : the scatter less what the regularizer subtracts
+    k : number of directions, at least one and at most D
+    threshold : eigenvalues above it lower the objective
+    method : one of `EIGEN_SOLVERS`
+    basis : the third result of the last step, or None
+    n_steps : number of steps before this one
+
+    Returns
+    -------
+    values : array of shape (k,), falling; those that exceed the threshold by no more than rounding
+        are set to the threshold
+    vectors : array of shape (D, k)
+    basis : what eigenvectors of an operator are followed by, or None
+    """
+    values = None
+    if method == "auto" and not isinstance(A, np.ndarray):
+        width = max(k, FOLLOWED)
+        if basis is not None and basis.shape[1] != 2 * width:
+            basis = None
+        values, vectors, basis = follow_eigenpairs(A, width, basis)
+        values, vectors = values[:k], vectors[:, :k]
+    elif method == "approximate":
+        accuracy = FIRST_ACCURACY / (1 + n_steps) ** 2
+        values, vectors = leading_eigenpairs(A, k, accuracy)
+    if values is None or not values[0] > threshold:
+        values, vectors = leading_eigenpairs(A, k)
+    size = np.abs(values).max()
+    if isinstance(A, np.ndarray):
+        size = max(size, float(np.linalg.norm(A)))
+    noise = ROUNDING * np.finfo(np.float64).eps * size
+    return np.where(values > threshold + noise, values, np.minimum(values, threshold)), vectors, basis
 
 
 def leading_eigenpairs(
-    A: NDArray | LinearOperator,
-    k: int = 1,
-    start: NDArray | None = None,
-    method: str = "exact",
-    accuracy: float | None = None,
+    A: NDArray | LinearOperator, k: int = 1, accuracy: float | None = None
 ) -> tuple[NDArray, NDArray]:
     """The k largest eigenvalues of A, falling, and their unit eigenvectors as columns (D, k).
 
-    Signs are fixed so that each column's largest entry is positive. By the exact method a matrix
-    goes to LAPACK, in float64. An operator goes to a restarted Lanczos iteration (ARPACK) that
-    begins at `start`; where that does not converge, the matrix is formed by D products and goes to
-    LAPACK after all, unless it is too large (`FORMED_UP_TO`): the pairs are then rough ones.
-
-    The approximate methods end as soon as ‖A·v − λ·v‖ ≤ accuracy·|λ| for the first pair: "lanczos"
-    is ARPACK, "power" the power method on k vectors, A shifted so that its largest eigenvalue is
-    also the largest in size, "randomized" the same on a larger random block. Their λ are
-    Rayleigh quotients, which never exceed the true eigenvalues. Where they fail, the exact method
-    does the work.
+    Signs are fixed so that each column's largest entry is positive. A matrix is decomposed by
+    LAPACK, in float64. An operator, or a matrix if an `accuracy` is given, goes to a restarted
+    Lanczos iteration (ARPACK); if that does not converge, the matrix of the operator is formed by D
+    products and decomposed by LAPACK, unless it is too large (`FORMED_UP_TO`): the pairs are then
+    rough ones.
 
     Parameters
     ----------
     A : symmetric array of shape (D, D), or an operator with `matvec`, `matmat`, `shape`, `dtype`
     k : number of eigenpairs; at most D are returned
-    start : array of shape (D,), a guess at the first eigenvector; not used for exact dense ones
-    method : one of `EIGEN_SOLVERS`
-    accuracy : of the approximate methods
+    accuracy : end as soon as ‖A·v − λ·v‖ ≤ accuracy·|λ| for all pairs. Their λ are Rayleigh
+        quotients, which never exceed the true eigenvalues. None for exact pairs
 
     Examples
     --------
@@ -67,16 +108,11 @@ def leading_eigenpairs(
     ([3.0, 2.0], [0.0, 1.0, 0.0])
     """
     dtype, size = A.dtype, A.shape[0]
-    found = None
-    if method in ("power", "randomized") and k < size:
-        assert accuracy is not None
-        extra = OVERSAMPLING if method == "randomized" else 0
-        found = _block_iteration(A, k, _block(size, k + extra, start), accuracy)
-    elif k < size and (method == "lanczos" or not isinstance(A, np.ndarray)):
-        found = _lanczos(A, k, _block(size, 1, start)[:, 0], accuracy)
-    if found is not None:
-        values, vectors = found
-        return values, fix_signs(vectors).astype(dtype)
+    if k < size and (accuracy is not None or not isinstance(A, np.ndarray)):
+        found = _lanczos(A, k, _block(size, 1)[:, 0], accuracy)
+        if found is not None:
+            values, vectors = found
+            return values, fix_signs(vectors).astype(dtype)
     if isinstance(A, np.ndarray):
         return _dense(A, k)
     if size > FORMED_UP_TO:
@@ -85,17 +121,10 @@ def leading_eigenpairs(
     return _dense(A @ np.eye(size, dtype=dtype), k)
 
 
-def _block(size: int, k: int, start: NDArray | None) -> NDArray:
-    """Where an iteration begins: fixed pseudo-random vectors, the first one near the guess.
-
-    The old eigenvector alone would be a poor start: the step along it has just removed what it
-    could give. The random part makes sure that no direction is left out.
-    """
+def _block(size: int, k: int) -> NDArray:
+    """Where an iteration begins: fixed pseudo-random unit vectors."""
     block = np.random.default_rng(0).standard_normal((size, min(k, size)))
-    block /= np.linalg.norm(block, axis=0)
-    if start is not None:
-        block[:, 0] += start
-    return block
+    return block / np.linalg.norm(block, axis=0)
 
 
 def follow_eigenpairs(
@@ -127,7 +156,7 @@ def follow_eigenpairs(
     True
     """
     rounds = FIRST_ROUNDS if basis is None else 1
-    basis = _block(A.shape[0], 2 * k, None) if basis is None else basis
+    basis = _block(A.shape[0], 2 * k) if basis is None else basis
     for _ in range(rounds):
         Q = np.linalg.qr(basis)[0].astype(A.dtype)
         images = A @ Q
@@ -165,44 +194,9 @@ def _lanczos(
     return (values, vectors) if (residuals <= 2 * near).all() else None
 
 
-def _block_iteration(
-    A: NDArray | LinearOperator, k: int, block: NDArray, accuracy: float
-) -> tuple[NDArray, NDArray] | None:
-    """Multiply a block by A and look at A within it, until the first pair is accurate enough."""
-    size = 0.0
-    for _ in range(MAX_ROUNDS):
-        Q = np.linalg.qr(block)[0].astype(A.dtype)
-        images = A @ Q
-        values, within = eigh((Q.T @ images).astype(np.float64))
-        vectors, images = (Q @ within)[:, ::-1], (images @ within)[:, ::-1]
-        values = values[::-1]
-        residual = float(np.linalg.norm(images[:, 0] - values[0] * vectors[:, 0]))
-        if residual <= accuracy * abs(float(values[0])):
-            return values[:k], vectors[:, :k]
-        # Shifted by the norm, as far as it is seen, the largest eigenvalue is largest in size too.
-        size = max(size, float(np.linalg.norm(images, axis=0).max()))
-        block = images + size * vectors
-    return None
-
-
-def leading_eigenpair(
-    A: NDArray | LinearOperator, start: NDArray | None = None
-) -> tuple[float, NDArray]:
-    """λ_max(A) and its unit eigenvector, as in `leading_eigenpairs`.
-
-    >>> value, vector = leading_eigenpair(np.diag([1.0, 3.0, 2.0]))
-    >>> value, vector.tolist()
-    (3.0, [0.0, 1.0, 0.0])
-    """
-    values, vectors = leading_eigenpairs(A, 1, start)
-    return float(values[0]), vectors[:, 0]
-
-
 def _dense(A: NDArray, k: int) -> tuple[NDArray, NDArray]:
     matrix, first = A.astype(np.float64), max(0, len(A) - k)
     values, vectors = eigh(matrix, subset_by_index=[first, len(A) - 1], check_finite=False)
-    if (
-        len(values) < len(A) - first
-    ):  # seen with SciPy 1.12: it finds no eigenvalue, and says nothing
+    if len(values) < len(A) - first:  # seen with SciPy 1.12: no eigenvalue is found, silently
         values, vectors = (found[..., first:] for found in eigh(matrix, check_finite=False))
     return values[::-1], fix_signs(vectors[:, ::-1]).astype(A.dtype)

@@ -1,7 +1,7 @@
 """The linear map M ↦ (⟨A_1, M⟩, …, ⟨A_m, M⟩) for symmetric matrices A_r, and its adjoint.
 
-It is all that a solver asks of the data. An operator of one's own derives from `Operator`, and has
-two methods:
+This is all that a problem needs of the data. A custom operator derives from `Operator` and has two
+methods:
 
 >>> import numpy as np
 >>> from boostmetric import Operator, learn_psd
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -34,25 +34,36 @@ from scipy.sparse.linalg import LinearOperator
 
 from boostmetric.metric import Metric
 
-OPERATOR_ABOVE = 600
-"""Number of features above which the scatter is an operator instead of a matrix."""
-
 
 class Operator(ABC):
     """Symmetric matrices A_1 … A_m of shape (D, D) that need not be formed.
 
-    `scatter` and `responses` must be given. All else has a default made of these two, which a
-    class that knows better overrides.
+    `scatter` and `responses` are required. All other methods have defaults based on these two,
+    which a class overrides if it has a faster way.
 
     Parameters
     ----------
     n_matrices : m
     n_features : D
-    dtype : precision of all that the methods return
+    dtype : precision of all results
+
+    Attributes
+    ----------
+    unit : the operator represents the given matrices divided by this number
     """
+
+    DENSE_UP_TO: ClassVar[int] = 600
+    """Number of features up to which the scatter is a matrix, and beyond which an operator."""
+
+    unit: float = 1.0
 
     def __init__(self, n_matrices: int, n_features: int, dtype: DTypeLike = np.float64) -> None:
         self.n_matrices, self.n_features, self.dtype = n_matrices, n_features, np.dtype(dtype)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether matrices of shape (D, D) are cheap enough to be formed in every step."""
+        return self.n_features <= self.DENSE_UP_TO
 
     @abstractmethod
     def scatter(self, duals: NDArray) -> NDArray | LinearOperator:
@@ -64,20 +75,19 @@ class Operator(ABC):
 
     @property
     def n_measures(self) -> int:
-        """The length of what `measure` returns."""
+        """The number of rows of what `measures` returns."""
         return self.n_matrices
 
-    def measure(self, direction: NDArray) -> NDArray:
-        """Numbers of which the responses are a cheap linear function, `expand`."""
-        return self.responses(direction)
-
     def measures(self, directions: NDArray) -> NDArray:
-        """The measures of several directions (D, k), one column each."""
-        nothing = np.empty((self.n_measures, 0), dtype=self.dtype)
-        return np.column_stack([nothing, *map(self.measure, directions.T)])
+        """Numbers of which the responses are a cheap linear function, `expand`.
+
+        One column for each of the directions (D, k).
+        """
+        found = [self.responses(direction) for direction in directions.T]
+        return np.column_stack([np.empty((self.n_measures, 0), dtype=self.dtype), *found])
 
     def expand(self, measures: NDArray) -> NDArray:
-        """From measures to responses, of shape (m,)."""
+        """From one column of measures to responses, of shape (m,)."""
         return measures
 
     def collect(self, duals: NDArray) -> NDArray:
@@ -98,17 +108,17 @@ class Operator(ABC):
         return self._sum_of_measures(vectors, values)
 
     def scatter_matrix(self, duals: NDArray) -> NDArray:
-        """The scatter as a matrix, whatever D."""
+        """The scatter as a matrix, for any D."""
         scatter = self.scatter(duals)
         if isinstance(scatter, np.ndarray):
             return scatter
         matrix: NDArray = scatter @ np.eye(self.n_features, dtype=self.dtype)
         return (matrix + matrix.T) / 2
 
-    def spread(self, duals: NDArray) -> NDArray:
+    def absolute_scatter(self, duals: NDArray) -> NDArray:
         """A positive semidefinite matrix of about the shape of Σ_r u_r·|A_r|, for u ≥ 0.
 
-        It conditions Newton steps; results depend on it by rounding only.
+        It preconditions Newton steps and bounds rounding errors.
         """
         probe = np.random.default_rng(0).standard_normal(self.n_features).astype(self.dtype)
         return float(duals @ np.abs(self.responses(probe))) * np.eye(self.n_features)
@@ -120,7 +130,7 @@ class Operator(ABC):
     def _sum_of_measures(self, directions: NDArray, factors: NDArray) -> NDArray:
         measures = np.zeros(self.n_measures, dtype=self.dtype)
         for direction, factor in zip(directions.astype(self.dtype).T, factors, strict=True):
-            measures += self.dtype.type(factor) * self.measure(direction)
+            measures += self.dtype.type(factor) * self.measures(direction[:, None])[:, 0]
         return self.expand(measures)
 
 
@@ -140,8 +150,8 @@ class _Projected(Operator):
     def values_of(self, matrix: NDArray) -> NDArray:
         return self._whole.values_of(self._basis @ matrix @ self._basis.T)
 
-    def spread(self, duals: NDArray) -> NDArray:
-        return self._basis.T @ self._whole.spread(duals) @ self._basis
+    def absolute_scatter(self, duals: NDArray) -> NDArray:
+        return self._basis.T @ self._whole.absolute_scatter(duals) @ self._basis
 
 
 class StackOperator(Operator):
@@ -160,7 +170,7 @@ class StackOperator(Operator):
     def __init__(self, matrices: NDArray | Sequence[Any]) -> None:
         stack: list[Any] = [A if issparse(A) else np.asarray(A) for A in matrices]
         if not stack:
-            raise ValueError("no matrix came: at least one A_r is needed.")
+            raise ValueError("at least one matrix A_r is required; got none.")
         for r, A in enumerate(stack):
             _check_symmetric(A, r, stack[0].shape)
         m, D = len(stack), len(stack[0]) if not issparse(stack[0]) else stack[0].shape[0]
@@ -193,7 +203,7 @@ class StackOperator(Operator):
         values: NDArray = self._flat @ matrix.ravel().astype(self.dtype, copy=False)
         return values
 
-    def spread(self, duals: NDArray) -> NDArray:
+    def absolute_scatter(self, duals: NDArray) -> NDArray:
         """The diagonal matrix of Σ_r u_r·Σ_j |A_r|_ij, which exceeds Σ_r u_r·|A_r|."""
         return np.diag(duals @ self._row_sums)
 
@@ -219,7 +229,7 @@ class LowRankOperator(Operator):
         stack = np.asarray(factors)
         if stack.ndim != 3 or 0 in stack.shape or not np.issubdtype(stack.dtype, np.number):
             raise ValueError(
-                f"factors of shape {stack.shape} came: numbers of shape (m, k, D) are needed."
+                f"factors must be numbers of shape (m, k, D); got shape {stack.shape}."
             )
         dtype = np.float32 if stack.dtype == np.float32 else np.float64
         m, k, D = stack.shape
@@ -227,8 +237,8 @@ class LowRankOperator(Operator):
         weights = np.asarray(signs, dtype=dtype)
         if weights.shape not in ((k,), (m, k)):
             raise ValueError(
-                f"signs of shape {weights.shape} do not go with factors of shape {stack.shape}: "
-                f"({k},) or ({m}, {k}) is needed."
+                f"signs must have shape ({k},) or ({m}, {k}) for factors of shape {stack.shape}; got "
+                f"shape {weights.shape}."
             )
         if not (np.isfinite(stack).all() and np.isfinite(weights).all()):
             raise ValueError("factors and signs must be finite.")
@@ -236,9 +246,9 @@ class LowRankOperator(Operator):
         self._signs = np.broadcast_to(weights, (m, k))
 
     def scatter(self, duals: NDArray) -> NDArray | LinearOperator:
-        """Σ_r u_r·A_r = FᵀSF, F all factors below each other; an operator where D is large."""
+        """Σ_r u_r·A_r = FᵀSF, F all factors below each other; an operator if D is large."""
         weights = (duals[:, None] * self._signs).ravel().astype(self.dtype)
-        if self.n_features <= OPERATOR_ABOVE:
+        if self.is_dense:
             return self._gram(weights)
 
         return symmetric_operator(
@@ -252,7 +262,7 @@ class LowRankOperator(Operator):
         squares = np.square(self._rows @ direction.astype(self.dtype, copy=False))
         return np.einsum("rk,rk->r", self._signs, squares.reshape(self._signs.shape))
 
-    def spread(self, duals: NDArray) -> NDArray:
+    def absolute_scatter(self, duals: NDArray) -> NDArray:
         """Σ_r u_r·Σ_k |s_rk|·f_rk·f_rkᵀ."""
         return self._gram((duals[:, None] * np.abs(self._signs)).ravel().astype(self.dtype))
 
@@ -278,16 +288,16 @@ def as_operator(given: Operator | NDArray | Sequence[Any]) -> Operator:
     if isinstance(given, np.ndarray | Sequence):
         return StackOperator(given)
     raise TypeError(
-        f"{type(given).__name__} is no operator. Give matrices A_r as an array (m, D, D) or a list "
-        "of dense or sparse ones, a LowRankOperator, a ComparisonOperator, or derive from Operator."
+        f"operator must be an array of shape (m, D, D), a list of dense or sparse matrices, or an "
+        f"instance of Operator; got {type(given).__name__}."
     )
 
 
 def check_operator(operator: Operator) -> None:
-    """Raise a ValueError where the two methods of an operator do not fit each other.
+    """Raise a ValueError if the two methods of an operator contradict each other.
 
-    For random u and x, z it asks for Σ_r u_r·(xᵀA_r x) = xᵀ·scatter(u)·x, and for a scatter that is
-    symmetric.
+    For random u, x and z it checks that Σ_r u_r·(xᵀA_r x) = xᵀ·scatter(u)·x, and that the scatter
+    is symmetric.
     """
     rng = np.random.default_rng(0)
     m, D, dtype = operator.n_matrices, operator.n_features, operator.dtype
@@ -300,10 +310,10 @@ def check_operator(operator: Operator) -> None:
         ("responses", responses.shape, (m,)),
     ):
         if shape != needed:
-            raise ValueError(f"{name}.{what} is of shape {shape}: {needed} is needed.")
+            raise ValueError(f"{name}.{what} must return shape {needed}; got {shape}.")
     image, other = scatter @ x, scatter @ z
     if not (np.isfinite(image).all() and np.isfinite(responses).all()):
-        raise ValueError(f"{name} gives numbers that are not finite.")
+        raise ValueError(f"{name} returns numbers that are not finite.")
     near = np.sqrt(np.finfo(dtype).eps) * D * (np.linalg.norm(image) + np.linalg.norm(other))
     if abs(z @ image - x @ other) > near:
         raise ValueError(f"{name}.scatter is not symmetric: every A_r must be.")

@@ -1,0 +1,178 @@
+"""The engine of this process: plain Python threads over fixed chunks of the data.
+
+NumPy, SciPy's sparse products and BLAS release the global interpreter lock, so threads are enough.
+Results never depend on the number of threads: chunks depend on the data only, results come in the
+order of the chunks, and BLAS, whose sums depend on its own number of threads, has a single one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
+from threading import Lock
+from typing import Any, Self, TypeVar
+
+import joblib
+import numpy as np
+from joblib.parallel import get_active_backend
+from threadpoolctl import ThreadpoolController
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Threads:
+    """A pool of threads that shares out chunks.
+
+    Parameters
+    ----------
+    n_jobs : number of threads; None for the cores that this process may use (`available_cores`),
+        and -1, -2, … as in scikit-learn: all of these cores, all but one, …
+
+    Examples
+    --------
+    >>> with Threads(2) as threads:
+    ...     threads.map(len, ["a", "bc", "def"])
+    [1, 2, 3]
+    """
+
+    def __init__(self, n_jobs: int | None = 1) -> None:
+        if n_jobs is None:
+            n_jobs = available_cores()
+        elif n_jobs < 0:
+            n_jobs = max(1, available_cores() + 1 + n_jobs)
+        self.n_jobs = n_jobs
+        self._pool: ThreadPoolExecutor | None = None
+
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """The results of a function, in the order of the items; never called from within itself."""
+        if self.n_jobs == 1 or len(items) < 2:
+            return [function(item) for item in items]
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="boostmetric")
+        settings: Any = np.geterr()  # NumPy keeps them for each thread
+
+        def run(item: Item) -> Result:
+            with np.errstate(**settings):
+                return function(item)
+
+        return list(self._pool.map(run, items))
+
+    def close(self) -> None:
+        """End the threads; they start again when they are needed."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"n_jobs": self.n_jobs, "_pool": None}
+
+
+class Local:
+    """Blocks in this process, which share one pool of threads.
+
+    A recipe is a function that takes the threads and returns a block.
+    """
+
+    def __init__(self, n_jobs: int | None = 1) -> None:
+        self.threads = Threads(n_jobs)
+        self._limits: list[AbstractContextManager[None]] = []
+
+    def place(self, recipes: Sequence[Callable[[Threads], Any]]) -> list[Any]:
+        """The blocks that the recipes make."""
+        return [recipe(self.threads) for recipe in recipes]
+
+    def call(
+        self, function: Callable[..., Result], blocks: Sequence[Any], *arguments: Any
+    ) -> list[Result]:
+        """The function's results for every block, one block after another."""
+        return [function(block, *arguments) for block in blocks]
+
+    def __enter__(self) -> Self:
+        self._limits.append(single_blas_thread())
+        self._limits[-1].__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._limits.pop().__exit__(None, None, None)
+        self.threads.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"threads": self.threads, "_limits": []}
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    """The BLAS libraries of NumPy and SciPy, which are loaded by now; finding them takes a while."""
+    return ThreadpoolController().select(user_api="blas")
+
+
+class _BlasLimit:
+    """The limit of BLAS holds for the whole process, so concurrent fits must share it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._n_users = 0
+        self._limiter: Any = None
+        self._n_threads = 1
+
+    def acquire(self) -> None:
+        with self._lock:
+            if self._n_users == 0:
+                self._n_threads = self._current()
+                self._limiter = _controller().limit(limits=1)
+            self._n_users += 1
+
+    def release(self) -> None:
+        with self._lock:
+            self._n_users -= 1
+            if self._n_users == 0:
+                self._limiter.restore_original_limits()
+
+    def n_threads(self) -> int:
+        """The number of threads that BLAS has apart from this limit."""
+        with self._lock:
+            return self._n_threads if self._n_users else self._current()
+
+    @staticmethod
+    def _current() -> int:
+        return max((library["num_threads"] for library in _controller().info()), default=1)
+
+
+_LIMIT = _BlasLimit()
+
+
+@contextmanager
+def single_blas_thread() -> Iterator[None]:
+    """Limit BLAS to one thread; contexts may overlap in any order, in several threads."""
+    _LIMIT.acquire()
+    try:
+        yield
+    finally:
+        _LIMIT.release()
+
+
+def available_cores() -> int:
+    """The number of threads that suits this process.
+
+    The smallest of: the cores that CPU affinity, container limits and LOKY_MAX_CPU_COUNT leave
+    (`joblib.cpu_count`), OMP_NUM_THREADS, and the threads that BLAS may use, which threadpoolctl
+    and its own variables set. Within a worker of joblib it is what OMP_NUM_THREADS says, which
+    joblib sets in its worker processes, and otherwise 1: the workers share the cores already.
+    """
+    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    limit = int(given) if given.isdigit() and int(given) > 0 else None
+    nested = getattr(get_active_backend()[0], "nesting_level", 0) or 0
+    if nested and limit is None:
+        return 1
+    cores = [joblib.cpu_count(), _LIMIT.n_threads()]
+    return max(1, min(cores if limit is None else [*cores, limit]))

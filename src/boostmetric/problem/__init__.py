@@ -1,0 +1,60 @@
+"""The problem that is solved: minimize F(ρ(M)) + R(M) over M ⪰ 0.
+
+Comparisons, losses and regularizers, the operator that maps M to ⟨A_r, M⟩, blocks of terms, and the
+`Objective` that solvers query. No loops, no statuses.
+"""
+
+from boostmetric.problem.block import Block
+from boostmetric.problem.comparison_operator import ComparisonOperator
+from boostmetric.problem.comparisons import Comparisons
+from boostmetric.problem.losses import (
+    LOSSES,
+    Exponential,
+    Hinge,
+    Logistic,
+    Loss,
+    NotANumberError,
+    SmoothedHinge,
+    SquaredHinge,
+    as_loss,
+)
+from boostmetric.problem.objective import Evaluation, Objective, StopRequested
+from boostmetric.problem.operators import (
+    LowRankOperator,
+    Operator,
+    StackOperator,
+    as_operator,
+    check_operator,
+)
+from boostmetric.problem.regularizers import REGULARIZERS, Frobenius, Regularizer, Trace, UnitTrace
+from boostmetric.problem.step import Step, Sum
+
+__all__ = [
+    "LOSSES",
+    "REGULARIZERS",
+    "Block",
+    "ComparisonOperator",
+    "Comparisons",
+    "Evaluation",
+    "Exponential",
+    "Frobenius",
+    "Hinge",
+    "Logistic",
+    "Loss",
+    "LowRankOperator",
+    "NotANumberError",
+    "Objective",
+    "Operator",
+    "Regularizer",
+    "SmoothedHinge",
+    "SquaredHinge",
+    "StackOperator",
+    "Step",
+    "StopRequested",
+    "Sum",
+    "Trace",
+    "UnitTrace",
+    "as_loss",
+    "as_operator",
+    "check_operator",
+]

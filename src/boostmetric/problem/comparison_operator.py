@@ -1,0 +1,318 @@
+"""The operator of comparisons of points, by the Laplacian of a graph.
+
+The scatter Â = Σ_r u_r·A_r is a sum over m comparisons of matrices
+A_r = (a_i − a_k)(a_i − a_k)ᵀ − (a_i − a_j)(a_i − a_j)ᵀ that are never formed. Collect the duals by
+pair, q_p = Σ_{r: far=p} u_r − Σ_{r: near=p} u_r; then Â = Σ_p q_p·(x_i − x_j)(x_i − x_j)ᵀ = Xᵀ·L·X,
+where L is the Laplacian of the graph with the edge weights q: L = diag(d) − (U + Uᵀ), U holding q_p
+at (i, j) and d the row sums. So L = H + Hᵀ for the half H = ½·diag(d) − U, which is sparse with
+P + n entries, and Â = S + Sᵀ for S = Xᵀ(H·X).
+
+Points are kept in an order (reverse Cuthill–McKee) in which those of a pair are close together, and
+S is summed over chunks of rows: most of what is read is then still in the cache.
+
+Threads share chunks of rows, pairs and comparisons. The chunks depend on the data only, and partial
+sums are added in their order, so the results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+from scipy.sparse import csc_matrix, csr_matrix, issparse
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+from scipy.sparse.linalg import LinearOperator
+
+from boostmetric.engines import Threads
+from boostmetric.kernels import compiled
+from boostmetric.metric import Metric
+from boostmetric.points import Points, as_points, binary_exponent, centred, rows_at_once, times_two_to
+from boostmetric.problem.comparisons import Comparisons
+from boostmetric.problem.operators import Operator, symmetric_operator
+
+CHUNK_ENTRIES = 1 << 18
+"""Numbers in a chunk of rows or pairs (1 MB in float32), so that it stays in the cache."""
+
+MAX_SPANS = 16
+"""Partial sums of shape (D, D) at most; each is the sum over a span of consecutive chunks."""
+
+COLLECTED_AT_ONCE = 1 << 17
+"""Comparisons in a span whose duals are collected by pair, at least; a span needs P numbers."""
+
+MAX_COLLECTIONS = 4
+"""Such spans, at most."""
+
+
+class ComparisonOperator(Operator):
+    """⟨A_r, M⟩ = d²_M(far_r) − d²_M(near_r), for comparisons of given points.
+
+    Parameters
+    ----------
+    X : array of shape (n, D), dense or sparse, float32 or float64; a centered copy is kept, because
+        distances do not depend on the origin. Of a sparse array, only features that are stored for
+        most points are centered (see `points`), and it stays sparse
+    comparisons : Comparisons of the rows of X; their gaps and weights are not used here
+    exponent : the points are divided by 2**exponent, which is exact, and the matrices by
+        4**exponent, which is the `unit`. None chooses it such that the largest coordinate is about
+        1, so that squares neither overflow nor underflow
+    threads : share the work; one thread by default
+
+    Examples
+    --------
+    >>> X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 3.0]])
+    >>> operator = ComparisonOperator(X, Comparisons.from_triplets([[0, 1, 2]]))
+    >>> operator.responses(np.array([0.0, 1.0]))
+    array([9.])
+    """
+
+    def __init__(
+        self,
+        X: Points,
+        comparisons: Comparisons,
+        *,
+        exponent: int | None = 0,
+        threads: Threads | None = None,
+    ) -> None:
+        X = as_points(X)
+        n = X.shape[0]
+        comparisons.check_points(n)
+        super().__init__(len(comparisons), X.shape[1], X.dtype)
+        self.threads = Threads(1) if threads is None else threads
+        order = near_order(comparisons.pairs, n)
+        place = np.argsort(order)
+        ends = np.sort(place[comparisons.pairs], axis=1)
+        by_row = np.lexsort((ends[:, 1], ends[:, 0]))
+        pair = np.argsort(by_row)
+        self.X: Points = centred(X, order)
+        self.exponent = binary_exponent(self.X) if exponent is None else exponent
+        if self.exponent:
+            self.X = times_two_to(self.X, -self.exponent)
+            self.unit = 4.0**self.exponent
+        self._i, self._j = np.ascontiguousarray(ends[by_row].T)
+        self._far_and_near = np.stack([pair[comparisons.far], pair[comparisons.near]], axis=1)
+        self._far_and_near = self._far_and_near.astype(np.int32)
+        points = np.arange(n + 1)
+        self._row_starts = (np.searchsorted(self._i, points) + points).astype(np.int32)
+        self._slots = np.arange(len(self._i)) + self._i + 1
+        self._columns = np.empty(len(self._i) + n, dtype=np.int32)
+        self._columns[self._slots] = self._j
+        self._columns[self._row_starts[:-1]] = points[:-1]
+        n_spans = min(MAX_COLLECTIONS, max(1, self.n_matrices // COLLECTED_AT_ONCE))
+        self._differences = self._incidence(n_spans, np.array([1, -1]))
+        self._magnitudes: list[csr_matrix] | None = None
+
+    def project(self, basis: NDArray) -> Operator:
+        """The same comparisons of the points X·basis, for a basis of shape (D, d)."""
+        if issparse(self.X):
+            return super().project(basis)
+        projected = copy(self)
+        projected.X = self._times_points(basis.astype(self.dtype))
+        projected.n_features = basis.shape[1]
+        return projected
+
+    @property
+    def n_measures(self) -> int:
+        """P, the number of distinct pairs."""
+        return len(self._i)
+
+    def scatter(self, duals: NDArray) -> NDArray | LinearOperator:
+        """Â = Σ_r u_r·A_r = XᵀLX, as a matrix, or as an operator if D is large.
+
+        The matrix costs O(m + P·D + n·D²), one product with the operator O(m + P + n·D).
+        """
+        if self.is_dense:
+            return self.scatter_matrix(duals)
+        half_laplacian = self._half_laplacian(self.collect(duals))
+
+        def product(V: NDArray) -> NDArray:
+            projections = self._times_points(V.astype(self.dtype, copy=False))
+            flow = half_laplacian @ projections + half_laplacian.T @ projections
+            parts = self.threads.map(
+                lambda rows: self.X[rows].T @ flow[rows],
+                chunks(self.X.shape[0], 1 + self.X.shape[0] // MAX_SPANS),
+            )
+            return sum_in_order(parts)
+
+        return symmetric_operator(product, self.n_features, self.dtype)
+
+    def scatter_matrix(self, duals: NDArray) -> NDArray:
+        """The scatter as a matrix, for any D."""
+        return self._sum_of_pairs(self.collect(duals))
+
+    def absolute_scatter(self, duals: NDArray) -> NDArray:
+        """Σ_r u_r·|A_r| or more: the sum of the matrices of both pairs of r, of shape (D, D)."""
+        return self._sum_of_pairs(self.collect_sizes(duals))
+
+    def responses(self, direction: NDArray) -> NDArray:
+        """h_r = vᵀA_r v = ((x_far)ᵀv)² − ((x_near)ᵀv)², of shape (m,). O(n·D + P + m)."""
+        return self.expand(self.measures(direction[:, None])[:, 0])
+
+    def measures(self, directions: NDArray) -> NDArray:
+        """((x_i − x_j)ᵀv)² of every pair, for directions (D, k), of shape (P, k)."""
+        projection = self._times_points(directions.astype(self.dtype, copy=False))
+        squares = np.empty((self.n_measures, directions.shape[1]), dtype=self.dtype)
+
+        def fill(pairs: slice) -> None:
+            part = np.take(projection, self._i[pairs], axis=0, out=squares[pairs])
+            part -= projection.take(self._j[pairs], axis=0)
+            part *= part
+
+        size = max(1, CHUNK_ENTRIES // max(1, directions.shape[1]))
+        self.threads.map(fill, chunks(self.n_measures, size))
+        return squares
+
+    def expand(self, squares: NDArray) -> NDArray:
+        """From squared distances of the pairs to those of far less those of near, shape (m,)."""
+        parts = self.threads.map(lambda part: part @ squares, self._differences)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def collect(self, duals: NDArray) -> NDArray:
+        """The adjoint of `expand`: q_p = Σ_{r: far=p} u_r − Σ_{r: near=p} u_r, of shape (P,)."""
+        return self._collect(self._differences, duals)
+
+    def collect_sizes(self, sizes: NDArray) -> NDArray:
+        """Σ_{r: far=p} s_r + Σ_{r: near=p} s_r, of shape (P,)."""
+        if self._magnitudes is None:
+            self._magnitudes = self._incidence(len(self._differences), np.array([1, 1]))
+        return self._collect(self._magnitudes, sizes)
+
+    def values_of(self, matrix: NDArray) -> NDArray:
+        """⟨A_r, N⟩ for a symmetric matrix N that need not be positive, shape (m,).
+
+        With N = QΛQᵀ the squared distances are Σ_d Λ_d·((x_i − x_j)ᵀq_d)². O(n·D·d + P·d) for d
+        eigenvalues that are not zero.
+        """
+        values, vectors = eigh(matrix)
+        used = np.abs(values) > np.finfo(np.float64).eps * np.abs(values).max()
+        return self._sum_of_measures(vectors[:, used], values[used])
+
+    def values(self, metric: Metric) -> NDArray:
+        """⟨A_r, M⟩ by the distances of the pairs, of shape (m,)."""
+        return self._sum_of_measures(metric.components.T, np.ones(len(metric.components)))
+
+    def _sum_of_measures(self, directions: NDArray, factors: NDArray) -> NDArray:
+        """Σ_d factors_d·((x_i − x_j)ᵀv_d)² of far less that of near, of shape (m,)."""
+        squares = np.zeros(self.n_measures, dtype=self.dtype)
+        factors = factors.astype(self.dtype)
+        # So many columns at a time that their products with the points take no more memory than X.
+        width = max(1, self.X.size // max(1, self.X.shape[0]))
+        for begin in range(0, directions.shape[1], width):
+            columns = slice(begin, begin + width)
+            projection = self._times_points(directions[:, columns].astype(self.dtype))
+
+            def add(
+                pairs: slice, projection: NDArray = projection, used: NDArray = factors[columns]
+            ) -> None:
+                differences = projection.take(self._i[pairs], axis=0)
+                differences -= projection.take(self._j[pairs], axis=0)
+                differences *= differences
+                squares[pairs] += differences @ used
+
+            size = max(1, CHUNK_ENTRIES // max(1, projection.shape[1]))
+            self.threads.map(add, chunks(self.n_measures, size))
+        return self.expand(squares)
+
+    def _sum_of_pairs(self, q: NDArray) -> NDArray:
+        """Σ_p q_p·(x_i − x_j)(x_i − x_j)ᵀ, of shape (D, D)."""
+        H = self._half_laplacian(q)
+        n, size = self.X.shape[0], rows_at_once(self.X, CHUNK_ENTRIES)
+        # Numba's loop is worth its loading, half a second, for much work only.
+        loops = None if issparse(self.X) else compiled(H.nnz * self.n_features)
+
+        def half_of(span: slice) -> NDArray:
+            half = np.zeros((self.n_features, self.n_features), dtype=self.dtype)
+            for begin in range(span.start, span.stop, size):
+                end = min(begin + size, span.stop)
+                if loops is not None:
+                    product = np.empty((end - begin, self.n_features), dtype=self.dtype)
+                    loops.sparse_rows(H.indptr, H.indices, H.data, self.X, begin, product)
+                else:
+                    first, last = H.indptr[begin], H.indptr[end]
+                    rows = H.data[first:last], H.indices[first:last], H.indptr[begin : end + 1] - first
+                    product = csr_matrix(rows, shape=(end - begin, n)) @ self.X
+                part = self.X[begin:end].T @ product
+                half += part.toarray() if issparse(part) else part
+            return half
+
+        per_span = size * -(-n // (size * MAX_SPANS))
+        half = sum_in_order(self.threads.map(half_of, chunks(n, per_span)))
+        return half + half.T
+
+    def _half_laplacian(self, q: NDArray) -> csr_matrix:
+        """H = ½·diag(d) − U for the graph with the weights q."""
+        n, P = self.X.shape[0], self.n_measures
+        degree = np.bincount(self._i, q, n) + np.bincount(self._j, q, n)
+        # Pairs are sorted by row: with the diagonal first in each row they are a CSR matrix.
+        entries = np.empty(P + n, dtype=self.dtype)
+        entries[self._slots] = -q
+        entries[self._row_starts[:-1]] = degree / 2
+        return csr_matrix((entries, self._columns, self._row_starts), shape=(n, n))
+
+    def _times_points(self, V: NDArray) -> NDArray:
+        """X·V, of shape (n, k)."""
+        product = np.empty((self.X.shape[0], V.shape[1]), dtype=self.dtype)
+
+        def fill(rows: slice) -> None:
+            product[rows] = self.X[rows] @ V
+
+        self.threads.map(fill, chunks(len(product), rows_at_once(self.X, 8 * CHUNK_ENTRIES)))
+        return product
+
+    def _incidence(self, n_spans: int, signs: NDArray) -> list[csr_matrix]:
+        """The matrix (m, P) that has the two signs in the columns far_r and near_r of row r.
+
+        In spans of rows, which share the arrays of entries and of row starts.
+        """
+        spans = chunks(self.n_matrices, -(-self.n_matrices // n_spans))
+        longest = spans[0].stop
+        entries = np.tile(signs.astype(self.dtype), longest)
+        starts = np.arange(0, 2 * longest + 1, 2, dtype=np.int32)
+        found = []
+        for span in spans:
+            m = span.stop - span.start
+            arrays = entries[: 2 * m], self._far_and_near[span].ravel(), starts[: m + 1]
+            found.append(csr_matrix(arrays, shape=(m, self.n_measures)))
+        return found
+
+    def _collect(self, incidence: list[csr_matrix], duals: NDArray) -> NDArray:
+        ends = np.cumsum([0, *(part.shape[0] for part in incidence)])
+
+        def collect_span(number: int) -> NDArray:
+            part = incidence[number]
+            transposed = csc_matrix(
+                (part.data, part.indices, part.indptr), shape=part.shape[::-1]
+            )
+            collected: NDArray = transposed @ duals[ends[number] : ends[number + 1]]
+            return collected
+
+        return sum_in_order(self.threads.map(collect_span, range(len(incidence))))
+
+
+def chunks(n: int, size: int) -> list[slice]:
+    """Consecutive slices of so many rows that cover n of them.
+
+    >>> chunks(5, 2)
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    return [slice(begin, min(begin + size, n)) for begin in range(0, n, size)]
+
+
+def sum_in_order(parts: list[NDArray]) -> NDArray:
+    """The sum of arrays, which may be overwritten, in their order."""
+    total = parts[0]
+    for part in parts[1:]:
+        total += part
+    return total
+
+
+def near_order(pairs: NDArray, n: int) -> NDArray:
+    """An order of n points in which those of a pair are close together.
+
+    >>> near_order(np.array([[0, 2], [1, 3], [2, 3]]), 4).tolist()
+    [1, 3, 2, 0]
+    """
+    ones = np.ones(len(pairs), dtype=np.int8)
+    upper = csr_matrix((ones, (pairs[:, 0], pairs[:, 1])), shape=(n, n))
+    return np.asarray(reverse_cuthill_mckee((upper + upper.T).tocsr(), symmetric_mode=True))

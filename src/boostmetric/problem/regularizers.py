@@ -1,0 +1,247 @@
+"""The penalty of a metric, R(M), which is added to the loss.
+
+Every M ⪰ 0 is a sum of w_j·v_j·v_jᵀ, so a solver needs R and its gradient in M, along one
+direction, and on a slice s·M + Σ w_j·v_j·v_jᵀ; the certificate needs the smallest value of
+R(M) − ⟨G, M⟩ over M ⪰ 0, which is minus the conjugate of R.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigvalsh
+from scipy.sparse.linalg import LinearOperator
+
+from boostmetric.problem.operators import symmetric_operator
+from boostmetric.problem.step import Sum
+
+SlicePenalty = Callable[[float, NDArray], tuple[float, NDArray]]
+"""From s and w to R on a slice, and its gradient in (s, w), of shape (1 + k,)."""
+
+
+@dataclass(frozen=True)
+class Regularizer(ABC):
+    """R(M) of strength `alpha`; the objective is F(ρ(M)) + R(M)."""
+
+    alpha: float
+
+    @staticmethod
+    @abstractmethod
+    def unit(lambda_max: float, dual_sum: float) -> float:
+        """The absolute alpha that corresponds to a relative alpha of 1.
+
+        It depends on λ_max of the scatter at M = 0 and on the sum of the duals there, so that the
+        same relative alpha suits any scale of the features and any number of comparisons.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def in_units(alpha: float, unit: float) -> float:
+        """The absolute alpha for matrices A_r·unit, from that for matrices A_r."""
+
+    @property
+    @abstractmethod
+    def threshold(self) -> float:
+        """A direction lowers the objective if its eigenvalue in `reduce` exceeds this."""
+
+    @abstractmethod
+    def reduce(self, scatter: NDArray | LinearOperator, M: Sum) -> NDArray | LinearOperator:
+        """The scatter less the gradient of R, up to the multiple of I that is the threshold."""
+
+    @abstractmethod
+    def value(self, M: Sum) -> float:
+        """R(M)."""
+
+    @abstractmethod
+    def along(self, M: Sum, direction: NDArray) -> tuple[float, float]:
+        """p and q such that R(M + w·v·vᵀ) has the slope p + q·w in w."""
+
+    @abstractmethod
+    def on_slice(self, M: Sum, directions: NDArray) -> SlicePenalty:
+        """R(s·M + Σ_j w_j·v_j·v_jᵀ) as a function of s and w, for unit directions (D, k)."""
+
+    @abstractmethod
+    def value_of(self, matrix: NDArray, gram: NDArray | None = None) -> float:
+        """R(B·Y·Bᵀ) for a symmetric Y and gram = BᵀB; B = I if None."""
+
+    @abstractmethod
+    def gradient(self, matrix: NDArray, gram: NDArray | None = None) -> NDArray:
+        """The gradient of `value_of` in Y, of the shape of Y."""
+
+    @abstractmethod
+    def hessian(self, change: NDArray, gram: NDArray | None = None) -> NDArray | float:
+        """The second derivative of `value_of` applied to a change of Y, of its shape, or 0."""
+
+    @abstractmethod
+    def smallest(self, scatter: NDArray, budget: float = math.inf) -> float:
+        """The smallest value of R(M) − ⟨scatter, M⟩ over M ⪰ 0, or less; −∞ if there is none.
+
+        Only M with R(M) of at most the budget need to be considered.
+        """
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(alpha={self.alpha:g})"
+
+
+@dataclass(frozen=True, repr=False)
+class Trace(Regularizer):
+    """R(M) = alpha·Tr M, the paper's regularizer, which favors metrics of low rank.
+
+    The unit of a relative alpha is the smallest alpha for which M = 0 is optimal.
+
+    >>> Trace(0.5).value_of(np.diag([3.0, 1.0]))
+    2.0
+    """
+
+    @staticmethod
+    def unit(lambda_max: float, dual_sum: float) -> float:
+        """λ_max of the scatter at M = 0."""
+        return max(lambda_max, 0.0)
+
+    @staticmethod
+    def in_units(alpha: float, unit: float) -> float:
+        """alpha·unit, as M is divided by the unit."""
+        return alpha * unit
+
+    @property
+    def threshold(self) -> float:
+        """Alpha."""
+        return self.alpha
+
+    def reduce(self, scatter: NDArray | LinearOperator, M: Sum) -> NDArray | LinearOperator:
+        """The scatter itself."""
+        return scatter
+
+    def value(self, M: Sum) -> float:
+        """alpha·Σ_j w_j."""
+        return self.alpha * M.trace
+
+    def along(self, M: Sum, direction: NDArray) -> tuple[float, float]:
+        """alpha, for any w."""
+        return self.alpha, 0.0
+
+    def on_slice(self, M: Sum, directions: NDArray) -> SlicePenalty:
+        """alpha·(s·Tr M + Σ_j w_j)."""
+        slopes = np.append(self.alpha * M.trace, np.full(directions.shape[1], self.alpha))
+        return lambda s, w: (float(slopes[0] * s + slopes[1:] @ w), slopes)
+
+    def value_of(self, matrix: NDArray, gram: NDArray | None = None) -> float:
+        """alpha·Tr(BYBᵀ)."""
+        return self.alpha * float(np.trace(matrix) if gram is None else np.sum(gram * matrix))
+
+    def gradient(self, matrix: NDArray, gram: NDArray | None = None) -> NDArray:
+        """alpha·BᵀB."""
+        return self.alpha * (np.eye(len(matrix)) if gram is None else gram)
+
+    def hessian(self, change: NDArray, gram: NDArray | None = None) -> float:
+        """0."""
+        return 0.0
+
+    def smallest(self, scatter: NDArray, budget: float = math.inf) -> float:
+        """0 if no eigenvalue of the scatter exceeds alpha, else minus the excess times Tr M."""
+        excess = float(eigvalsh(scatter)[-1]) - self.alpha
+        if excess <= 0:
+            return 0.0
+        return -excess * budget / self.alpha if self.alpha > 0 else -math.inf
+
+
+@dataclass(frozen=True, repr=False)
+class Frobenius(Regularizer):
+    """R(M) = alpha/2·‖M‖²_F, which favors metrics with similar eigenvalues.
+
+    No alpha makes M = 0 optimal if any direction lowers the loss. The unit of a relative alpha is
+    the alpha for which the first step, M = λ_max/alpha·v·vᵀ, adds 1 to the average margin in the
+    weights of the duals.
+
+    >>> Frobenius(0.5).value_of(np.diag([3.0, 1.0]))
+    2.5
+    """
+
+    @staticmethod
+    def unit(lambda_max: float, dual_sum: float) -> float:
+        """λ_max² over the sum of the duals."""
+        return max(lambda_max, 0.0) ** 2 / dual_sum if dual_sum > 0 else 0.0
+
+    @staticmethod
+    def in_units(alpha: float, unit: float) -> float:
+        """alpha·unit², as M is divided by the unit."""
+        return alpha * unit * unit
+
+    @property
+    def threshold(self) -> float:
+        """0."""
+        return 0.0
+
+    def reduce(self, scatter: NDArray | LinearOperator, M: Sum) -> NDArray | LinearOperator:
+        """The scatter less alpha·M."""
+        if isinstance(scatter, np.ndarray):
+            return scatter - self.alpha * M.times(np.eye(len(scatter)))
+        return symmetric_operator(
+            lambda V: scatter @ V - (self.alpha * M.times(V)).astype(scatter.dtype),
+            scatter.shape[0],
+            scatter.dtype,
+        )
+
+    def value(self, M: Sum) -> float:
+        """alpha/2·‖M‖²."""
+        return self.alpha / 2 * M.squared_norm
+
+    def along(self, M: Sum, direction: NDArray) -> tuple[float, float]:
+        """alpha·(vᵀMv + w)."""
+        return self.alpha * float(M.quadratic(direction[:, None])[0]), self.alpha
+
+    def on_slice(self, M: Sum, directions: NDArray) -> SlicePenalty:
+        """alpha/2·(s²·‖M‖² + 2s·cᵀw + wᵀQw) with c_j = v_jᵀMv_j and Q_jk = (v_jᵀv_k)².
+
+        For more directions than features, Q is not formed, and Qw goes through Σ w_j·v_j·v_jᵀ.
+        """
+        V, c, square = directions.astype(np.float64), M.quadratic(directions), M.squared_norm
+        D, k = V.shape
+        Q = np.square(V.T @ V) if k <= D else None
+
+        def penalty(s: float, w: NDArray) -> tuple[float, NDArray]:
+            Qw = np.einsum("dj,dj->j", V, ((V * w) @ V.T) @ V) if Q is None else Q @ w
+            slopes = self.alpha * np.append(s * square + c @ w, s * c + Qw)
+            return float(slopes @ np.append(s, w)) / 2, slopes
+
+        return penalty
+
+    def value_of(self, matrix: NDArray, gram: NDArray | None = None) -> float:
+        """alpha/2·‖BYBᵀ‖²."""
+        return float(np.sum(matrix * self.hessian(matrix, gram))) / 2
+
+    def gradient(self, matrix: NDArray, gram: NDArray | None = None) -> NDArray:
+        """alpha·BᵀBYBᵀB."""
+        return self.hessian(matrix, gram)
+
+    def hessian(self, change: NDArray, gram: NDArray | None = None) -> NDArray:
+        """alpha·BᵀBNBᵀB."""
+        return self.alpha * (change if gram is None else gram @ change @ gram)
+
+    def smallest(self, scatter: NDArray, budget: float = math.inf) -> float:
+        """−‖G₊‖²/(2·alpha) for the positive part G₊ of the scatter, at M = G₊/alpha."""
+        square = float(np.sum(np.square(np.maximum(eigvalsh(scatter), 0))))
+        if square == 0:
+            return 0.0
+        return -square / (2 * self.alpha) if self.alpha > 0 else -math.inf
+
+
+@dataclass(frozen=True, repr=False)
+class UnitTrace(Trace):
+    """R(M) = 0 if Tr M = 1, else ∞: the constraint of the soft-margin linear program.
+
+    `alpha` is not used: the multiplier of the constraint comes from the program.
+    """
+
+    def value(self, M: Sum) -> float:
+        """0: the program keeps the trace at 1."""
+        return 0.0
+
+
+REGULARIZERS: dict[str, type[Regularizer]] = {"trace": Trace, "frobenius": Frobenius}
+"""The regularizers by name."""
