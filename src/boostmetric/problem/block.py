@@ -138,9 +138,17 @@ class Block:
         return np.array(sums)
 
     def on_slice(
-        self, position: Position, directions: NDArray, scale: float, coefs: NDArray
+        self,
+        position: Position,
+        directions: NDArray,
+        scale: float,
+        coefs: NDArray,
+        with_scale: bool,
     ) -> NDArray | None:
-        """F at s·M + Σ_j w_j·v_j·v_jᵀ and its derivatives in s and w, of shape (2 + k,)."""
+        """F at s·M + Σ_j w_j·v_j·v_jᵀ and its derivatives in s and w, of shape (2 + k,).
+
+        Without `with_scale` the derivative in s is not computed, and 0.
+        """
         if not self._follow(position):
             return None
         margins = self._moved(Step(directions, coefs, scale))
@@ -148,7 +156,7 @@ class Block:
         self._tried = (directions, coefs, scale, margins, (value, duals))
         slopes = np.zeros(2 + directions.shape[1])
         slopes[0] = value
-        if scale != 0:
+        if with_scale:
             slopes[1] = -np.sum(duals * self._plus_gaps(self._margins), dtype=np.float64)
         measures = self._measures(directions)
         if measures is not None:

@@ -173,16 +173,16 @@ class Objective:
         return np.append(value, factors @ sums[:, 1:])
 
     def on_slice(
-        self, directions: NDArray
+        self, directions: NDArray, with_scale: bool
     ) -> Callable[[float, NDArray], tuple[float, NDArray]]:
         """The objective at s·M + Σ_j w_j·v_j·v_jᵀ and its gradient (1 + k,), as a function of s, w.
 
-        A round for each evaluation.
+        A round for each evaluation. Without `with_scale` the derivative in s is not computed.
         """
         penalty = self.regularizer.on_slice(self.M, directions)
 
         def evaluate(scale: float, coefs: NDArray) -> tuple[float, NDArray]:
-            rows = np.array(self._query(Block.on_slice, directions, scale, coefs))
+            rows = np.array(self._query(Block.on_slice, directions, scale, coefs, with_scale))
             if len(rows) == 1:
                 loss, slopes = rows[0, 0], rows[0, 1:]
             else:

@@ -57,7 +57,7 @@ def best_on_slice(
         their inverses, changes of w that matter about equally
     tolerances : array of shape (1 + k,), for s and w
     """
-    evaluate = objective.on_slice(directions)
+    evaluate = objective.on_slice(directions, free_scale)
     units = np.append(1.0, 1 / sizes)
     if not free_scale:
         units, tolerances = units[1:], tolerances[1:]
@@ -110,5 +110,5 @@ def is_bounded(objective: Objective, directions: NDArray, coefs: NDArray) -> boo
     if largest == 0:
         return True
     far = FAR / largest
-    _, gradient = objective.on_slice(directions)(0.0, far * coefs)
+    _, gradient = objective.on_slice(directions, False)(0.0, far * coefs)
     return float(gradient[1:] @ coefs) >= 0
