@@ -20,7 +20,6 @@ from boostmetric.losses import (
     SquaredHinge,
 )
 from boostmetric.metric import Metric
-from boostmetric.mknn import MkNN
 from boostmetric.operators import LowRankOperator, Operator, StackOperator
 from boostmetric.regularizers import REGULARIZERS, Frobenius, Trace
 from boostmetric.selection import BoostMetricCV
@@ -45,7 +44,6 @@ __all__ = [
     "Loss",
     "LowRankOperator",
     "Metric",
-    "MkNN",
     "NotANumberError",
     "Operator",
     "PairVerifier",
