@@ -19,7 +19,7 @@ GENERATED = ("_build", "api", "gallery")
 PAGES = sorted(
     page for page in DOCS.rglob("*.md") if page.relative_to(DOCS).parts[0] not in GENERATED
 )
-TEXTS = [*PAGES, ROOT / "README.md"]
+TEXTS = [*PAGES, ROOT / "README.md", ROOT / "paper" / "README.md"]
 FENCE = re.compile(r"^(?P<fence>`{3,})(?P<info>.*)\n(?P<body>(?:.*\n)*?)(?P=fence)$", re.MULTILINE)
 LINK = re.compile(r"\]\((?!\w+:)(?P<path>[^)#\s]*)(?:#(?P<anchor>[^)\s]*))?\)")
 
@@ -123,9 +123,9 @@ def test_names_in_the_docs_exist(path: Path) -> None:
     "module",
     [
         "boostmetric",
-        "boostmetric_paper.datasets",
         "boostmetric.engines",
         "boostmetric.plots",
+        "boostmetric_paper.datasets",
         "boostmetric_paper.vision",
     ],
 )
