@@ -51,17 +51,17 @@ DATASETS: dict[str, Callable[[], tuple[NDArray, NDArray]]] = {
 
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
 MARKERS = ("o", "s", "^", "D")
-"""Of the classes in the picture; the colours are told apart by the colour-blind too."""
+"""Of the classes in the picture; the colors are told apart by the color-blind too."""
 
 NOTES = """\
-E and L are the exponential and the logistic loss; "3 passes" looks for neighbours three times, the
+E and L are the exponential and the logistic loss; "3 passes" looks for neighbors three times, the
 second and third time in the space that was learned so far.
 
 What to look at: on wine, Euclidean distance, PCA and NCA go by the one feature whose numbers are
 largest, while LDA and BoostMetric learn a scale of their own. On balance BoostMetric halves the
-Euclidean error; only NCA does better. On iris one point is 4.5 per cent of a test set, so ten
-splits tell little: over a hundred, Euclidean distance, LDA and BoostMetric all come to 4 or 5 per
-cent.
+Euclidean error; only NCA does better. On iris one point is 4.5 percent of a test set, so ten
+splits tell little: over a hundred, Euclidean distance, LDA and BoostMetric all come to 4 or 5
+percent.
 """
 
 
@@ -71,7 +71,7 @@ class DemoError(Exception):
 
 @dataclass
 class _Trials:
-    """One method on one dataset: for each split the error in per cent, and the time of the fit."""
+    """One method on one dataset: for each split the error in percent, and the time of the fit."""
 
     errors: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -131,7 +131,7 @@ def _measure(n_splits: int) -> _Results:
 
 
 def _split(n: int, seed: int) -> tuple[NDArray, NDArray]:
-    """Row numbers of a random 70 per cent, to learn from, and of another 15 per cent, for tests."""
+    """Row numbers of a random 70 percent, to learn from, and of another 15 percent, for tests."""
     rows = np.random.default_rng(seed).permutation(n)
     return rows[: round(0.7 * n)], rows[-int(0.15 * n) :]
 
@@ -150,7 +150,7 @@ def _show_progress(text: str) -> None:
 
 
 def _print_errors(results: _Results, n_splits: int) -> None:
-    print("Error of the 3 nearest neighbours on test points in per cent: mean (standard deviation)")
+    print("Error of the 3 nearest neighbors on test points in percent: mean (standard deviation)")
     print(f"over {n_splits} random split{'s' * (n_splits > 1)}\n")
     print(" " * 22 + "".join(f"{name:>14}" for name in DATASETS))
     for method in METHODS:

@@ -33,7 +33,7 @@ Splits = Annotated[
 def demo(output: Pictures = Path("demo"), splits: Splits = 10) -> None:
     """Compare methods on small datasets, and draw an example.
 
-    Prints the nearest-neighbour error of several metrics on three datasets, and draws the paper's
+    Prints the nearest-neighbor error of several metrics on three datasets, and draws the paper's
     toy example. Takes half a minute.
     """
     run_demo(output, splits)
