@@ -11,13 +11,17 @@ LOWER_BOUNDS := numpy==1.26.0 scipy==1.12.0 scikit-learn==1.6.0 pandas==2.1.1 po
 # metric-learn 0.7.0 calls what scikit-learn 1.7 announces the end of.
 PEERS := .venv-peers
 PEER_VERSIONS := scikit-learn==1.7.2 metric-learn==0.7.0 mlpack==4.8.0
+REPRODUCE := $(BIN)/boostmetric-paper reproduce --results paper/results
 # The tests share the cores among themselves; a BLAS that does so too slows them down.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: demo test test-oldest lint docs bench bench-full bench-scale peers results clean
+.PHONY: demo paper test test-oldest lint docs bench bench-full bench-scale peers results clean
 
 demo: $(VENV)/.demo
 	$(BIN)/boostmetric demo
+
+# The package of the paper's experiments, with its command boostmetric-paper.
+paper: $(VENV)/.paper
 
 test: lint
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal
@@ -57,16 +61,16 @@ peers: $(PEERS)/.peers
 
 # Many hours; goes on where it stopped. Needs the data of BOOSTMETRIC_DATA.
 results: $(VENV)/.test peers
-	$(BIN)/boostmetric reproduce table1 --jobs 2
-	$(BIN)/boostmetric reproduce table2 --jobs 2
-	$(BIN)/boostmetric reproduce circles --jobs 2
-	$(BIN)/boostmetric reproduce runtime
-	$(BIN)/boostmetric reproduce caltech-motorbikes --jobs 2
-	$(BIN)/boostmetric reproduce caltech-faces --jobs 2
-	$(BIN)/boostmetric reproduce msrc --jobs 2
-	$(BIN)/pip install --quiet --editable '.[faces]'
-	$(BIN)/boostmetric reproduce lfw --jobs 2
-	$(BIN)/boostmetric report
+	$(REPRODUCE) table1 --jobs 2
+	$(REPRODUCE) table2 --jobs 2
+	$(REPRODUCE) circles --jobs 2
+	$(REPRODUCE) runtime
+	$(REPRODUCE) caltech-motorbikes --jobs 2
+	$(REPRODUCE) caltech-faces --jobs 2
+	$(REPRODUCE) msrc --jobs 2
+	$(BIN)/pip install --quiet --editable './paper[faces]'
+	$(REPRODUCE) lfw --jobs 2
+	$(BIN)/boostmetric-paper report --results paper/results
 
 clean:
 	rm -rf $(VENV) $(OLDEST) $(PEERS) demo report.html docs/_build docs/api docs/gallery
@@ -81,18 +85,22 @@ $(VENV)/.demo: $(VENV)/.python pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[cli]'
 	touch $@
 
-$(VENV)/.test: $(VENV)/.python pyproject.toml
-	$(BIN)/pip install --quiet --editable '.[test]'
+$(VENV)/.paper: $(VENV)/.python pyproject.toml paper/pyproject.toml
+	$(BIN)/pip install --quiet --editable . --editable './paper[vision]'
 	touch $@ $(VENV)/.demo
 
-$(VENV)/.docs: $(VENV)/.python pyproject.toml
-	$(BIN)/pip install --quiet --editable '.[docs]'
-	touch $@ $(VENV)/.test $(VENV)/.demo
+$(VENV)/.test: $(VENV)/.python pyproject.toml paper/pyproject.toml
+	$(BIN)/pip install --quiet --editable '.[test]' --editable './paper[test]'
+	touch $@ $(VENV)/.demo $(VENV)/.paper
 
-$(OLDEST)/.test: pyproject.toml
+$(VENV)/.docs: $(VENV)/.python pyproject.toml paper/pyproject.toml
+	$(BIN)/pip install --quiet --editable '.[docs]' --editable './paper[test]'
+	touch $@ $(VENV)/.test $(VENV)/.demo $(VENV)/.paper
+
+$(OLDEST)/.test: pyproject.toml paper/pyproject.toml
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/pip install --quiet --upgrade pip
-	$(OLDEST)/bin/pip install --quiet --editable '.[test]' $(LOWER_BOUNDS)
+	$(OLDEST)/bin/pip install --quiet --editable '.[test]' --editable './paper[test]' $(LOWER_BOUNDS)
 	touch $@
 
 $(PEERS)/.peers:

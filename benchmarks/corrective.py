@@ -9,8 +9,8 @@ import numpy as np
 import report
 
 from boostmetric import LOSSES, Comparisons, boost
-from boostmetric.datasets import load
 from boostmetric.solvers import SOLVERS
+from boostmetric_paper.datasets import load
 
 TITLE = "Distance from the optimum on letter"
 

@@ -27,10 +27,10 @@ import report
 from numpy.typing import NDArray
 
 from boostmetric import knn_error
-from boostmetric.datasets import load
-from boostmetric.experiments import peer
-from boostmetric.experiments.cells import machine
-from boostmetric.experiments.peer import MEMORY, PEERS
+from boostmetric.cli import peer
+from boostmetric.cli.peer import MEMORY, PEERS
+from boostmetric_paper.datasets import load
+from boostmetric_paper.experiments.cells import machine
 
 TITLE = "Beside other packages"
 

@@ -11,8 +11,7 @@ import pytest
 
 import boostmetric
 from boostmetric.cli import main
-from boostmetric.demo import DATASETS, METHODS, PAPER
-from boostmetric.experiments.paper import paper_error
+from boostmetric.demo import METHODS
 
 COMMAND = Path(sysconfig.get_path("scripts")) / "boostmetric"
 
@@ -70,20 +69,11 @@ def test_table_has_a_row_of_errors_and_one_of_times_for_every_method(
         errors, times = (line[22:] for line in lines if line[:22].rstrip() == method)
         assert errors.count("(-)") == 3
         assert len(times.split()) == 3
-        for dataset in DATASETS if method in PAPER else ():
-            mean, deviation = paper_error(dataset, PAPER[method]) or (None, None)
-            assert f"{mean:.2f} ({deviation:.2f})" in errors
 
 
 def test_table_fits_a_terminal_of_100_columns(demo: tuple[Path, list[str]]) -> None:
     _, lines = demo
     assert max(map(len, lines[:-1])) <= 100
-
-
-def test_figures_of_the_paper() -> None:
-    assert set(METHODS) - set(PAPER) == {"PCA (2 components)"}
-    assert paper_error("balance", PAPER["Euclidean"]) == (18.60, 3.96)
-    assert paper_error("wine", PAPER["BoostMetric-L 3 passes"]) == (1.15, 1.86)
 
 
 def test_missing_matplotlib_is_one_line_before_any_work(

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import boostmetric
-import boostmetric.datasets
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -20,7 +19,7 @@ GENERATED = ("_build", "api", "gallery")
 PAGES = sorted(
     page for page in DOCS.rglob("*.md") if page.relative_to(DOCS).parts[0] not in GENERATED
 )
-TEXTS = [*PAGES, ROOT / "README.md"]
+TEXTS = [*PAGES, ROOT / "README.md", ROOT / "paper" / "README.md"]
 FENCE = re.compile(r"^(?P<fence>`{3,})(?P<info>.*)\n(?P<body>(?:.*\n)*?)(?P=fence)$", re.MULTILINE)
 LINK = re.compile(r"\]\((?!\w+:)(?P<path>[^)#\s]*)(?:#(?P<anchor>[^)\s]*))?\)")
 
@@ -114,7 +113,9 @@ def resolve(dotted: str) -> object:
 def test_names_in_the_docs_exist(path: Path) -> None:
     pytest.importorskip("matplotlib")
     text = path.read_text(encoding="utf-8")
-    for dotted in set(re.findall(r"(?<![\w/.])boostmetric(?:\.[A-Za-z_]\w*)+(?![\w/])", text)):
+    for dotted in set(
+        re.findall(r"(?<![\w/.])boostmetric(?:_paper)?(?:\.[A-Za-z_]\w*)+(?![\w/])", text)
+    ):
         resolve(dotted)
 
 
@@ -122,10 +123,10 @@ def test_names_in_the_docs_exist(path: Path) -> None:
     "module",
     [
         "boostmetric",
-        "boostmetric.datasets",
         "boostmetric.engines",
         "boostmetric.plots",
-        "boostmetric.vision",
+        "boostmetric_paper.datasets",
+        "boostmetric_paper.vision",
     ],
 )
 def test_the_reference_has_every_public_name(module: str) -> None:

@@ -1,15 +1,14 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Container, Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-import boostmetric
-
-PACKAGE = "boostmetric"
-FOLDER = Path(boostmetric.__file__).parent
+ROOT = Path(__file__).parents[1]
+PACKAGES = {"boostmetric": ROOT / "src", "boostmetric_paper": ROOT / "paper" / "src"}
 ENGINE = [
     "kernels",
     "points",
@@ -39,37 +38,43 @@ ENGINE = [
 ]
 
 
-def module_of(path: Path) -> str:
-    """The name of a module within the package: "metric", "datasets.made", "datasets.__init__"."""
-    return ".".join(path.relative_to(FOLDER).with_suffix("").parts)
+def modules_of(package: str) -> dict[str, Path]:
+    """The files of a package by module: "metric", "plots.pairs", "plots.__init__"."""
+    folder = PACKAGES[package] / package
+    return {
+        ".".join(path.relative_to(folder).with_suffix("").parts): path
+        for path in folder.rglob("*.py")
+    }
 
 
-PATHS = {module_of(path): path for path in FOLDER.rglob("*.py")}
-MODULES = set(PATHS)
+MODULES = modules_of("boostmetric")
 
 
-def imports_of(module: str) -> set[str]:
-    """The modules of the package that a module imports, `__init__` for the package itself."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(PATHS[module].read_text(encoding="utf-8"))):
+def names_in(path: Path, package: str) -> Iterator[list[str]]:
+    """The dotted names that a module of a package imports, in their parts."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            yield from (alias.name.split(".") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            origin = ".".join(filter(None, [PACKAGE if node.level else "", node.module]))
-            names = [f"{origin}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        for top, *rest in (name.split(".") for name in names):
-            if top == PACKAGE:
-                found.add(_longest(rest))
-    return found
+            origin = ".".join(filter(None, [package if node.level else "", node.module]))
+            yield from (f"{origin}.{alias.name}".split(".") for alias in node.names)
 
 
-def _longest(names: list[str]) -> str:
+def imports_of(module: str, package: str = "boostmetric") -> set[str]:
+    """The modules of its package that a module imports, `__init__` for the package itself."""
+    modules = modules_of(package)
+    return {
+        _longest(rest, modules)
+        for top, *rest in names_in(modules[module], package)
+        if top == package
+    }
+
+
+def _longest(names: list[str], modules: Container[str]) -> str:
     """The module that a dotted name leads to: the longest beginning that is one."""
     for end in range(len(names), 0, -1):
         for candidate in (".".join(names[:end]), ".".join([*names[:end], "__init__"])):
-            if candidate in PATHS:
+            if candidate in modules:
                 return candidate
     return "__init__"
 
@@ -87,7 +92,15 @@ def test_tools_import_nothing_of_the_package_but_tools() -> None:
     assert set().union(*(imports_of(module) for module in TOOLS)) <= TOOLS
 
 
-def test_imports_form_no_cycle() -> None:
-    assert set(ENGINE) <= MODULES
-    graph = {module: imports_of(module) for module in MODULES}
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_form_no_cycle(package: str) -> None:
+    modules = modules_of(package)
+    assert len(modules) > 20
+    graph = {module: imports_of(module, package) for module in modules}
     TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+def test_the_library_does_not_know_of_the_paper_s_package() -> None:
+    assert set(ENGINE) <= set(MODULES)
+    for path in MODULES.values():
+        assert "boostmetric_paper" not in path.read_text(encoding="utf-8")

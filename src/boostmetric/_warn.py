@@ -7,14 +7,15 @@ import warnings
 
 
 def warn(message: str) -> None:
-    """Warn from the first line up the stack that belongs neither to this package nor scikit-learn.
+    """Warn from the first line up the stack that is neither the caller's package nor scikit-learn.
 
     (`skip_file_prefixes` of `warnings.warn` does the same from Python 3.12 on.)
     """
     level = 1
     frame = sys._getframe(1)
+    package = frame.f_globals.get("__name__", "").partition(".")[0]
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
-        ("boostmetric.", "sklearn.")
+        (f"{package}.", "sklearn.")
     ):
         level += 1
         frame = frame.f_back

@@ -17,6 +17,7 @@ import typer
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedKFold
 
+from boostmetric.cli import peer
 from boostmetric.cli.command import CommandError, aligned, count, one_of, say, show_json
 from boostmetric.cli.options import (
     Columns,
@@ -31,7 +32,6 @@ from boostmetric.cli.options import (
 )
 from boostmetric.estimators import BoostMetric
 from boostmetric.evaluation import knn_error
-from boostmetric.experiments import peer
 from boostmetric.initial import starting_transformation
 from boostmetric.selection import BoostMetricCV
 

@@ -7,8 +7,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -109,32 +107,6 @@ class Follower:
             # Not `say`: the signal may have come while a line was being written.
             sys.stderr.flush()
             os.write(sys.stderr.fileno(), f"{STOPPING}\n".encode())
-
-
-@contextmanager
-def cells_shown(total: int) -> Iterator[Callable[[str], None]]:
-    """What shows the line of each cell that is done, of so many; on a terminal with a bar below."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield say
-        return
-    bar = Bar(
-        TextColumn("cells"),
-        BarColumn(bar_width=None),
-        TextColumn("{task.completed} of {task.total}"),
-        TimeElapsedColumn(),
-        console=console,
-        expand=True,
-        transient=True,
-    )
-    task = bar.add_task("cells", total=total)
-
-    def show(line: str) -> None:
-        console.print(line, highlight=False, markup=False)
-        bar.advance(task)
-
-    with bar:
-        yield show
 
 
 def details(progress: Progress) -> str:

@@ -1,0 +1,1 @@
+"""The experiments of the BoostMetric paper, computed anew with `boostmetric`."""

@@ -1,0 +1,511 @@
+"""Cells of experiments: their records, their processes, and runs that are interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from boostmetric.cli import peer
+from boostmetric_paper.experiments import cells
+from boostmetric_paper.experiments.cells import Cell, Processes, Record, Results, compute
+
+FOLDER = Path(cells.__file__).parent
+"""Of modules that need no other of this package, so that new processes start quickly."""
+
+FAKE_WORKER = """
+import json, os, signal, subprocess, sys, time
+
+cell, limit, memory = json.loads(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+folder = os.path.dirname(os.path.abspath(__file__))
+name = f"{cell['method']}-{cell['seed']}"
+
+def path(name):
+    return os.path.join(folder, name)
+
+def wait_for(name):
+    for _ in range(3000):
+        if os.path.exists(path(name)):
+            return
+        time.sleep(0.01)
+    raise TimeoutError(name)
+
+def note(name, number):
+    with open(path(name + ".part"), "w") as file:
+        file.write(str(number))
+    os.rename(path(name + ".part"), path(name))
+
+def limits():
+    sys.path.append(PEER_FOLDER)
+    import peer
+    return peer
+
+note(name, os.getpid())
+match cell["method"]:
+    case "raise":
+        raise ValueError("no such luck")
+    case "sleep":
+        time.sleep(60)
+    case "spin":
+        limits().limit_time(limit)
+        while True:
+            pass
+    case "allocate":
+        limits().limit_memory(memory)
+        bytearray(10**10)
+    case "array":
+        limits().limit_memory(memory)
+        import numpy
+        numpy.ones(10**9)
+    case "terminate":
+        os.kill(os.getpid(), signal.SIGTERM)
+    case "silent":
+        sys.exit(0)
+    case "family":
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        note("grandchild", child.pid)
+        time.sleep(60)
+    case "meet":
+        wait_for(f"meet-{1 - cell['seed']}")
+    case "alone":
+        os.mkdir(path("busy"))
+        time.sleep(0.05)
+        os.rmdir(path("busy"))
+print("something else")
+environment = {key: value for key, value in os.environ.items() if key.endswith("_NUM_THREADS")}
+print(json.dumps({"error": cell["seed"] / 10, "given": [cell, limit, memory], **environment}))
+""".replace("PEER_FOLDER", repr(str(Path(peer.__file__).parent)))
+
+APPEND_MANY = """
+import sys
+from pathlib import Path
+import cells
+
+results = cells.Results(Path(sys.argv[1]))
+for seed in range(100):
+    cell = {"experiment": "e", "dataset": "d", "method": sys.argv[2], "seed": seed}
+    results.append({**cell, "text": sys.argv[2] * 5000})
+"""
+
+
+def cell_of(method: str, seed: int = 0) -> Cell:
+    return Cell("table", "data", method, seed)
+
+
+def record_of(cell: Cell, **found: Any) -> Record:
+    return {**asdict(cell), **found}
+
+
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Wait for something that must come true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
+    return done.stdout.strip() != "" and not done.stdout.strip().startswith("Z")
+
+
+def children_of(pid: int) -> list[int]:
+    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True)
+    pairs = [tuple(map(int, line.split())) for line in listed.stdout.splitlines()]
+    return [child for child, parent in pairs if parent == pid]
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    return Results(tmp_path / "results" / "table.jsonl")
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a module that stands in for the one that computes a cell.
+
+    What it does is the cell's method; it writes its process's number to a file METHOD-SEED.
+    """
+    folder = tmp_path / "worker"
+    folder.mkdir()
+    (folder / "fake_worker.py").write_text(FAKE_WORKER, encoding="utf-8")
+    monkeypatch.setattr(cells, "WORKER", "fake_worker")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    return folder
+
+
+def noted(folder: Path, name: str) -> int:
+    """The number of a process, once it has begun."""
+    until((folder / name).exists)
+    return int((folder / name).read_text())
+
+
+def started(folder: Path) -> list[str]:
+    """Which cells a process was started for."""
+    return sorted(path.name for path in folder.iterdir() if "-" in path.name)
+
+
+def lines_of(results: Results) -> list[Record]:
+    return [json.loads(line) for line in results.path.read_text().splitlines()]
+
+
+def test_a_file_that_is_not_there_has_no_records(results: Results) -> None:
+    assert results.read() == {}
+
+
+def test_what_is_appended_is_read(results: Results) -> None:
+    first = record_of(cell_of("a"), error=0.1 + 0.2, text="\u00e4\n\u2028", found=[1, None])
+    second = record_of(cell_of("a", 1), failure="none")
+    results.append(first)
+    Results(results.path).append(second)
+    assert results.read() == {cell_of("a"): first, cell_of("a", 1): second}
+    assert results.path.read_bytes().count(b"\n") == 2
+
+
+def test_of_several_lines_about_a_cell_the_last_counts(results: Results) -> None:
+    for error in (0.3, 0.1, 0.2):
+        results.append(record_of(cell_of("a"), error=error))
+    assert results.read()[cell_of("a")]["error"] == 0.2
+
+
+@pytest.mark.parametrize("kept", [1, 20, -2, -1])
+def test_half_a_line_is_passed_over_and_the_next_line_is_whole(kept: int, results: Results) -> None:
+    for seed in range(2):
+        results.append(record_of(cell_of("a", seed), error=0.5))
+    whole, torn, _ = results.path.read_bytes().split(b"\n")
+    results.path.write_bytes(whole + b"\n" + torn[:kept])
+    assert list(results.read()) == [cell_of("a", 0)]
+    results.append(record_of(cell_of("a", 2), error=0.5))
+    assert list(results.read()) == [cell_of("a", 0), cell_of("a", 2)]
+
+
+def test_a_line_that_lacks_only_its_end_is_kept_and_the_next_line_is_whole(
+    results: Results,
+) -> None:
+    results.append(record_of(cell_of("a", 0), error=0.5))
+    results.path.write_bytes(results.path.read_bytes()[:-1])
+    results.append(record_of(cell_of("a", 1), error=0.5))
+    assert list(results.read()) == [cell_of("a", 0), cell_of("a", 1)]
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"",
+        b"garbage",
+        b"5",
+        b"null",
+        b"[1, 2]",
+        b"{}",
+        b'{"experiment": "table", "dataset": "data", "method": "a"}',
+        b'{"experiment": [], "dataset": {}, "method": "a", "seed": 0}',
+        b"\xff\xfe\x00",
+    ],
+)
+def test_lines_of_garbage_are_passed_over(garbage: bytes, results: Results) -> None:
+    results.append(record_of(cell_of("a", 0), error=0.5))
+    with results.path.open("ab") as file:
+        file.write(garbage + b"\n")
+    results.append(record_of(cell_of("a", 1), error=0.5))
+    assert list(results.read()) == [cell_of("a", 0), cell_of("a", 1)]
+
+
+def test_two_programs_append_at_once_and_every_line_is_readable(results: Results) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER)}
+    programs = [
+        subprocess.Popen([sys.executable, "-c", APPEND_MANY, results.path, name], env=environment)
+        for name in "xy"
+    ]
+    assert [program.wait(timeout=60) for program in programs] == [0, 0]
+    found = lines_of(results)
+    assert len(found) == 200
+    for name in "xy":
+        mine = [record for record in found if record["method"] == name]
+        assert [record["seed"] for record in mine] == list(range(100))
+        assert all(record["text"] == name * 5000 for record in mine)
+
+
+def test_the_last_line_printed_is_the_record(worker: Path) -> None:
+    record = Processes().measure(cell_of("print", 3), limit=20, memory=2.5)
+    assert record["error"] == 0.3
+    assert record["given"] == [asdict(cell_of("print", 3)), 20, 2.5]
+    assert 0 < record["seconds"] < 20
+    assert str(os.cpu_count()) in record["machine"]
+    assert len(record["date"]) == len("2026-01-01")
+
+
+def test_a_cell_has_one_thread(worker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    record = Processes().measure(cell_of("print"), limit=20)
+    for library in ("OPENBLAS", "OMP", "MKL", "NUMBA"):
+        assert record[f"{library}_NUM_THREADS"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("method", "failure"),
+    [
+        ("raise", "ValueError: no such luck"),
+        ("allocate", "needs more than 0.5 GB"),
+        ("array", "needs more than 0.5 GB"),
+        ("terminate", "ended with code -15"),
+    ],
+)
+def test_a_failure_is_a_record_that_says_so(method: str, failure: str, worker: Path) -> None:
+    record = Processes().measure(cell_of(method), limit=20, memory=0.5)
+    assert record["failure"] == failure
+    assert "error" not in record
+    assert "limit" not in record
+    assert 0 < record["seconds"] < 20
+
+
+def test_a_process_that_prints_nothing_is_a_failure(worker: Path) -> None:
+    record = Processes().measure(cell_of("silent"), limit=20)
+    assert "failure" in record
+    assert "error" not in record
+
+
+def test_the_clock_ends_a_cell_that_only_waits(worker: Path) -> None:
+    record = Processes().measure(cell_of("sleep"), limit=0.2)
+    assert record["failure"] == "not finished in 0.2 s"
+    assert record["limit"] == 0.2
+    assert cells.PATIENCE * 0.2 <= record["seconds"] < 10
+    assert not is_alive(noted(worker, "sleep-0"))
+
+
+def test_the_processor_s_time_ends_a_cell(worker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "PATIENCE", 50)
+    record = Processes().measure(cell_of("spin"), limit=1)
+    assert record["failure"] == "not finished in 1 s"
+    assert record["limit"] == 1
+    assert 0.9 < record["seconds"] < 50
+
+
+def test_the_children_of_a_cell_end_with_it(worker: Path) -> None:
+    processes = Processes()
+    thread = threading.Thread(target=processes.measure, args=(cell_of("family"), 60))
+    thread.start()
+    grandchild = noted(worker, "grandchild")
+    assert is_alive(grandchild)
+    processes.stop()
+    thread.join(timeout=20)
+    assert not thread.is_alive()
+    until(lambda: not is_alive(grandchild))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are not listed")
+def test_no_file_stays_open_after_a_cell(worker: Path) -> None:
+    def n_open() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = n_open()
+    processes = Processes()
+    kept = [processes.measure(cell_of(method), limit=0.3) for method in ("print", "sleep")]
+    assert n_open() == before
+    assert len(kept) == 2
+
+
+def test_known_cells_are_not_computed_again(worker: Path, results: Results) -> None:
+    results.append(record_of(cell_of("print", 0), error=0.7))
+    results.append(record_of(cell_of("print", 1), failure="none"))
+    before = results.path.read_bytes()
+    wanted = [cell_of("print", seed) for seed in (0, 1, 2, 2)]
+    assert compute(wanted, results, lambda cell: 20) == 1
+    assert started(worker) == ["print-2"]
+    assert results.path.read_bytes().startswith(before)
+    known = results.read()
+    assert list(known) == wanted[:3]
+    assert [known[cell].get("error") for cell in wanted[:3]] == [0.7, None, 0.2]
+    assert compute(wanted, results, lambda cell: 20) == 0
+
+
+def test_retry_computes_failures_again_and_only_those(worker: Path, results: Results) -> None:
+    results.append(record_of(cell_of("print", 0), error=0.7))
+    results.append(record_of(cell_of("print", 1), failure="none"))
+    wanted = [cell_of("print", seed) for seed in (0, 1)]
+    assert compute(wanted, results, lambda cell: 20, retry=True) == 1
+    assert started(worker) == ["print-1"]
+    known = results.read()
+    assert known[wanted[0]]["error"] == 0.7
+    assert known[wanted[1]]["error"] == 0.1
+    assert "failure" not in known[wanted[1]]
+
+
+def test_a_failure_does_not_end_the_run(worker: Path, results: Results) -> None:
+    wanted = [cell_of(method) for method in ("raise", "silent", "print")]
+    assert compute(wanted, results, lambda cell: 20) == 3
+    assert ["failure" in results.read()[cell] for cell in wanted] == [True, True, False]
+
+
+def test_every_cell_has_its_own_limit(worker: Path, results: Results) -> None:
+    wanted = [cell_of("print", seed) for seed in range(2)]
+    compute(wanted, results, lambda cell: 20 + cell.seed)
+    assert [results.read()[cell]["given"][1] for cell in wanted] == [20, 21]
+
+
+def test_hopeless_cells_get_their_reason_and_no_process(worker: Path, results: Results) -> None:
+    first, second = cell_of("print", 1), cell_of("print", 2)
+
+    def hopeless(cell: Cell, known: Mapping[Cell, Record], limit: float) -> str | None:
+        return f"worse than {known[first]['error']}" if first in known else None
+
+    assert compute([first, second], results, lambda cell: 20, hopeless=hopeless) == 2
+    assert started(worker) == ["print-1"]
+    assert results.read()[second]["failure"] == "worse than 0.1"
+
+
+def test_every_cell_is_shown_in_a_line(worker: Path, results: Results) -> None:
+    shown: list[str] = []
+    wanted = [cell_of("print", 1), cell_of("raise", 2)]
+    compute(wanted, results, lambda cell: 20, show=shown.append)
+    assert len(shown) == 2
+    assert shown[0].startswith("1 of 2, table: print on data, seed 1: 10.00 % error, ")
+    assert shown[1].startswith("2 of 2, table: raise on data, seed 2: ValueError: no such luck")
+    assert "left" in shown[0]
+
+
+def test_two_jobs_are_two_cells_at_once(worker: Path, results: Results) -> None:
+    wanted = [cell_of("meet", seed) for seed in range(2)]  # each waits for the other
+    assert compute(wanted, results, lambda cell: 20, jobs=2) == 2
+    assert [results.read()[cell]["error"] for cell in wanted] == [0.0, 0.1]
+
+
+def test_one_job_is_one_cell_at_a_time_in_order(worker: Path, results: Results) -> None:
+    wanted = [cell_of("alone", seed) for seed in (2, 0, 1)]
+    compute(wanted, results, lambda cell: 20)
+    assert list(results.read()) == wanted
+    assert all("error" in record for record in results.read().values())
+
+
+def test_an_interrupt_ends_what_is_in_flight_and_keeps_what_was_done(
+    worker: Path, results: Results
+) -> None:
+    def interrupt(line: str) -> None:
+        noted(worker, "sleep-1")
+        raise KeyboardInterrupt
+
+    wanted = [cell_of("print", 5), cell_of("sleep", 1), cell_of("sleep", 2), cell_of("sleep", 3)]
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        compute(wanted, results, lambda cell: 20, jobs=2, show=interrupt)
+    assert time.monotonic() - began < 20
+    assert "sleep-3" not in started(worker)
+    for name in started(worker):
+        assert not is_alive(noted(worker, name))
+    (record,) = lines_of(results)
+    assert record["error"] == 0.5
+
+
+def test_a_cell_about_to_begin_at_an_interrupt_is_not_waited_for(
+    worker: Path, results: Results
+) -> None:
+    interrupted = threading.Event()
+
+    def hopeless(cell: Cell, known: Mapping[Cell, Record], limit: float) -> str | None:
+        if cell.method == "sleep":
+            interrupted.wait()
+            time.sleep(0.3)
+        return None
+
+    def interrupt(line: str) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    wanted = [cell_of("print"), cell_of("sleep")]
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        compute(wanted, results, lambda cell: 4, jobs=2, hopeless=hopeless, show=interrupt)
+    assert time.monotonic() - began < 4 * cells.PATIENCE
+    assert [record["method"] for record in lines_of(results)] == ["print"]
+
+
+def test_two_runs_share_a_file_and_the_work(worker: Path, results: Results) -> None:
+    wanted = [cell_of("print", seed) for seed in range(8)]
+    runs = [
+        threading.Thread(target=compute, args=(order, Results(results.path), lambda cell: 20))
+        for order in (wanted, wanted[::-1])
+    ]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join(timeout=60)
+    counts = Counter(record["seed"] for record in lines_of(results))
+    assert sorted(counts) == list(range(8))
+    assert counts.total() <= 9  # they may both be at work on the cell where they meet
+
+
+def test_what_another_run_has_found_in_the_meantime_is_shown_and_not_computed(
+    worker: Path, results: Results
+) -> None:
+    first, second = cell_of("print", 0), cell_of("print", 1)
+    shown: list[str] = []
+
+    def show(line: str) -> None:
+        shown.append(line)
+
+    def limit_of(cell: Cell) -> float:
+        results.append(record_of(second, error=0.77, seconds=1.0))
+        return 20
+
+    assert compute([first, second], results, limit_of, show=show) == 2
+    assert started(worker) == ["print-0"]
+    assert "77.00 % error" in shown[1]
+    assert [record["seed"] for record in lines_of(results)] == [1, 0]
+
+
+def test_a_worker_ends_when_its_standard_input_does() -> None:
+    cell = json.dumps(asdict(Cell("circles", "circles", "pca", 0)))
+    done = subprocess.run(
+        [sys.executable, "-m", cells.WORKER, cell, "60", "4"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        start_new_session=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"")
+
+
+def test_a_run_that_is_killed_leaves_a_file_to_go_on_from(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "boostmetric_paper",
+        "reproduce",
+        "circles",
+        "--methods",
+        "pca",
+    ]
+    command += ["--results", str(tmp_path / "made")]
+    results = Results(tmp_path / "made" / "circles.jsonl")
+    with (tmp_path / "shown").open("wb") as shown:
+        run = subprocess.Popen(command, stdout=shown, stderr=shown)
+        try:
+            until(lambda: len(results.read()) >= 1, seconds=120)
+            until(lambda: len(children_of(run.pid)) > 0)
+            workers = children_of(run.pid)
+        finally:
+            run.kill()
+            run.wait()
+    until(lambda: not any(map(is_alive, workers)))
+    before = results.path.read_bytes()
+    n_done = len(results.read())
+    assert list(results.read()) == [Cell("circles", "circles", "pca", s) for s in range(n_done)]
+
+    again = [*command, "--seeds", "0", str(n_done)]
+    done = subprocess.run(again, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0
+    assert "1 cells computed, 1 were there already" in done.stdout
+    assert done.stderr.startswith(f"1 of 1, circles: pca on circles, seed {n_done}: ")
+    assert results.path.read_bytes().startswith(before)
+    assert [record["seed"] for record in lines_of(results)] == list(range(n_done + 1))
+    assert all("error" in record for record in results.read().values())

@@ -1,0 +1,379 @@
+"""The experiment on faces, end to end on faces that are drawn, and its parts one by one."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from boostmetric_paper.datasets.catalogue import DatasetError
+from boostmetric_paper.experiments import lfw
+from boostmetric_paper.experiments.cells import Cell
+from boostmetric_paper.experiments.experiment import ExperimentError
+from boostmetric_paper.experiments.lfw import (
+    LEVELS,
+    LFW,
+    PAPER,
+    SMALL,
+    Fold,
+    Pairs,
+    Recipe,
+    Scores,
+    accuracy,
+    cosine,
+    data_digest,
+    equal_error_rate,
+    features,
+    load_faces,
+    load_fold,
+    nearness,
+    people_triplets,
+    rates,
+    scaled,
+    sphere,
+)
+from boostmetric_paper.vision import load_lfw
+
+Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+
+N_PEOPLE, N_IMAGES, N_FOLDS, PER_FOLD = 40, 3, 3, 8
+NAMES = [f"Person_{chr(97 + number // 10)}{number % 10}" for number in range(N_PEOPLE)]
+
+
+def draw_faces(folder: Path) -> None:
+    """A tree as the archive unpacks to: textures that differ between people, with noise.
+
+    Fold f has the people 8f to 8f + 7, and no fold has the others.
+    """
+    rng = np.random.default_rng(0)
+    for name in NAMES:
+        texture = rng.uniform(40, 216, size=(25, 25))
+        (folder / "lfw_funneled" / name).mkdir(parents=True)
+        for number in range(1, N_IMAGES + 1):
+            coarse = texture + rng.normal(0, 25, size=texture.shape)
+            pixels = np.kron(coarse, np.ones((10, 10))) + rng.normal(0, 4, size=(250, 250))
+            image = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+            image.save(folder / "lfw_funneled" / name / f"{name}_{number:04d}.jpg")
+    lines = [f"{N_FOLDS}\t{PER_FOLD}"]
+    for fold in range(N_FOLDS):
+        members = NAMES[fold * PER_FOLD : (fold + 1) * PER_FOLD]
+        lines += [f"{name}\t1\t{2 + fold % 2}" for name in members]
+        lines += [f"{a}\t1\t{b}\t2" for a, b in zip(members, np.roll(members, 1), strict=True)]
+    (folder / "pairs.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("faces")
+    draw_faces(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def faces(tree: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Drawn faces where the experiment looks for them, with features that the tests share."""
+    monkeypatch.setenv("BOOSTMETRIC_DATA", str(tree))
+    monkeypatch.setenv("BOOSTMETRIC_CACHE", str(cache))
+    return tree
+
+
+def small_cells(
+    datasets: list[str] | None = None,
+    methods: list[str] | None = None,
+    seeds: list[int] | None = None,
+) -> list[Cell]:
+    experiment = LFW["lfw-small"]
+    return list(
+        experiment.cells(datasets or experiment.datasets, methods or experiment.methods, seeds)
+    )
+
+
+@pytest.mark.usefixtures("faces")
+def test_every_cell_of_the_small_experiment_has_a_record() -> None:
+    experiment, found = LFW["lfw-small"], {}
+    cells = small_cells()
+    experiment.ready(cells)
+    for cell in cells:
+        found[cell] = json.loads(json.dumps(experiment.run(cell)))
+    for cell, record in found.items():
+        assert record["n_test"] == 2 * PER_FOLD
+        assert record["n_train"] == (N_PEOPLE - 2 * PER_FOLD) * N_IMAGES
+        assert record["skipped"] == []
+        assert 0 <= record["accuracy"] <= 1
+        assert 0 <= record["equal_error_rate"] <= 1
+        drawn = cell.dataset == "12D" and cell.method not in ("pca-whitened-cosine", "fixed-points")
+        assert ("roc_found" in record) == drawn
+        if cell.method in ("triplets=60", "best", "fixed-points"):
+            assert record["ended"] in ("MAX_ITER", "STALLED", "STOPPED", "CONVERGED", "OPTIMAL")
+            assert record["iterations"] >= 1
+            assert record["fit_seconds"] > 0
+            assert record["n_triplets"] == (120 if cell.method == "best" else 60)
+    means = {
+        method: np.mean([r["accuracy"] for cell, r in found.items() if cell.method == method])
+        for method in experiment.methods
+    }
+    # The textures are easy to tell apart; chance is 1/2.
+    assert means["within-class-cosine"] > 0.8
+    assert means["best"] > 0.8
+    assert means["combined"] > 0.8
+
+
+@pytest.mark.usefixtures("faces")
+@pytest.mark.parametrize("number", range(N_FOLDS))
+def test_who_is_judged_never_trains(number: int) -> None:
+    """By the names in pairs.txt, where fold f has the people 8f to 8f + 7."""
+    fold = load_fold(SMALL, number, 8)
+    people = load_lfw().people
+    other = (number + 1) % N_FOLDS
+    shown = {
+        name for each in (number, other) for name in NAMES[each * PER_FOLD : (each + 1) * PER_FOLD]
+    }
+    assert set(people[fold.train]) == set(NAMES) - shown
+    assert set(people[fold.tests.rows].ravel()) == set(NAMES[number * PER_FOLD :][:PER_FOLD])
+    assert set(people[fold.known.rows].ravel()) == set(NAMES[other * PER_FOLD :][:PER_FOLD])
+
+
+@pytest.mark.usefixtures("faces")
+def test_points_are_the_components_of_the_training_images() -> None:
+    """PCA by the singular vectors of the centred training descriptors, up to signs."""
+    fold = load_fold(SMALL, 0, 8)
+    X = np.stack([SMALL.describe(image) for image in load_lfw().images]).astype(np.float64)
+    mean = X[fold.train].mean(axis=0)
+    _, _, axes = np.linalg.svd(X[fold.train] - mean, full_matrices=False)
+    expected = (X - mean) @ axes[:8].T
+    products = np.einsum("ij,ij->j", fold.X, expected)
+    lengths = np.linalg.norm(fold.X, axis=0) * np.linalg.norm(expected, axis=0)
+    np.testing.assert_allclose(np.abs(products) / lengths, 1, atol=1e-3)
+    np.testing.assert_allclose(
+        np.linalg.norm(fold.X - expected * np.sign(products), axis=0), 0, atol=0.2
+    )
+
+
+def small_fold(rng: np.random.Generator, **changes: Any) -> Fold:
+    """Persons 0 to 4 to learn from, with 1, 2, 3, 4 and 5 images; others in pairs."""
+    people = np.array([0, 1, 1, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 4, 5, 5, 6, 7, 7, 8])
+    parts = {
+        "X": rng.normal(size=(len(people), 4)),
+        "people": people,
+        "train": np.arange(15),
+        "known": Pairs(np.array([[15, 16], [15, 17]]), np.array([True, False])),
+        "tests": Pairs(np.array([[18, 19], [18, 20]]), np.array([True, False])),
+        "skipped": [],
+    }
+    return Fold(**{**parts, **changes})
+
+
+def test_a_fold_with_a_tested_person_to_learn_from_is_refused(rng: np.random.Generator) -> None:
+    with pytest.raises(
+        ValueError, match=r"^2 people are to be learned from and to be judged on\.$"
+    ):
+        small_fold(rng, train=np.array([0, 1, 15, 20]))
+
+
+def test_learners_are_thinned_person_by_person(rng: np.random.Generator) -> None:
+    fold = small_fold(rng)
+    assert Counter(fold.learners()[1].tolist()) == {0: 1, 1: 2, 2: 3, 3: 4, 4: 5}
+    assert Counter(fold.learners(3)[1].tolist()) == {0: 1, 1: 2, 2: 3, 3: 3, 4: 3}
+    X, people = fold.learners(most=2, least=3)
+    assert people.tolist() == [2, 2, 3, 3, 4, 4]
+    for point, person in zip(X, people, strict=True):
+        row = np.flatnonzero((point == fold.X).all(axis=1))
+        assert fold.people[row].tolist() == [person]
+    assert len(np.unique(X, axis=0)) == len(X)
+
+
+def test_triplets_are_of_two_images_of_one_and_one_of_another(rng: np.random.Generator) -> None:
+    X, people = small_fold(rng).learners(3)
+    made = people_triplets(X, people, 40, Recipe(1, {}), seed=0)
+    near, far = made.pairs[made.near], made.pairs[made.far]
+    assert len(made) == 40
+    assert (people[near[:, 0]] == people[near[:, 1]]).all()
+    assert (people[far[:, 0]] != people[far[:, 1]]).all()
+    assert all(set(a) & set(b) for a, b in zip(near.tolist(), far.tolist(), strict=True))
+    assert 0 in people[far]  # who has one image is an impostor too
+
+
+def test_impostor_is_the_nearest_of_those_drawn(rng: np.random.Generator) -> None:
+    """After very many draws it is the nearest image of all others, found by brute force."""
+    X, people = small_fold(rng).learners(3)
+    made = people_triplets(X, people, 10, Recipe(400, {}), seed=0)
+    squares = ((X[:, None] - X) ** 2).sum(axis=2)
+    squares[people[:, None] == people] = np.inf
+    nearest = squares.argmin(axis=1)
+    for near, far in zip(
+        made.pairs[made.near].tolist(), made.pairs[made.far].tolist(), strict=True
+    ):
+        assert any(set(far) == {anchor, nearest[anchor]} for anchor in near)
+
+
+def judged_fold(known: str, tests: str, step: float = 1.0) -> Fold:
+    """Pairs by rising distance, "s" (same) or "d" (different): 1, 2, ... and 1.25, 1.25 + step."""
+    m = len(known)
+    ends = np.arange(4 * m).reshape(-1, 2)
+    X = np.zeros((4 * m + 1, 1))
+    X[ends[:m, 1], 0], X[ends[m:, 1], 0] = np.arange(m) + 1, step * np.arange(m) + 1.25
+    people = np.arange(4 * m + 1)
+    before, after = (
+        Pairs(rows, np.array([kind == "s" for kind in kinds]))
+        for rows, kinds in ((ends[:m], known), (ends[m:], tests))
+    )
+    return Fold(X, people, np.array([4 * m]), before, after, [])
+
+
+@pytest.mark.parametrize(
+    ("known", "tests", "right"),
+    [
+        ("ssdd", "ssdd", 1.0),  # accepted up to 2.5, so two of the tests
+        ("sssd", "ssdd", 0.75),  # up to 3.5, so three
+        ("ssdd", "dssd", 0.5),
+    ],
+)
+def test_threshold_comes_from_the_known_pairs(known: str, tests: str, right: float) -> None:
+    fold = judged_fold(known, tests)
+    assert accuracy(fold, nearness(fold)) == right
+
+
+def test_equal_error_rate_of_an_example() -> None:
+    """Of "sdsd", at a threshold after the first two, half of each kind are wrong."""
+    fold = judged_fold("ssdd", "sdsd")
+    assert equal_error_rate(fold, nearness(fold)) == 0.5
+    fold = judged_fold("ssdd", "ssdd")
+    assert equal_error_rate(fold, nearness(fold)) == 0.0
+
+
+def test_curve_is_at_shares_of_the_known_pairs() -> None:
+    """Pair by pair: a test is accepted where enough known pairs are farther apart."""
+    fold = judged_fold("sdsdd", "ssdsd", step=0.5)
+    found = rates(fold, nearness(fold))
+    known, tests = np.arange(5) + 1, 0.5 * np.arange(5) + 1.25
+    shares = np.array([(known > distance).mean() for distance in tests])
+    for name, kind in (("roc_found", "s"), ("roc_accepted", "d")):
+        of_kind = shares[[each == kind for each in "ssdsd"]]
+        expected = [(of_kind >= level).mean() for level in LEVELS]
+        np.testing.assert_allclose(found[name], expected, atol=5e-5)
+        assert found[name][0] == 1
+
+    stretched = Scores(*(np.exp(scores) for scores in nearness(fold)))
+    assert rates(fold, stretched) == found
+
+
+def test_cosine_forgets_lengths(rng: np.random.Generator) -> None:
+    fold = small_fold(rng)
+    lengths = rng.uniform(0.5, 2, size=(len(fold.X), 1))
+    a, b = fold.X[fold.tests.rows[0]]
+    expected = a @ b / np.sqrt((a @ a) * (b @ b))
+    assert cosine(fold).tests[0] == pytest.approx(expected)
+    np.testing.assert_allclose(cosine(fold.mapped(lambda X: X * lengths)), cosine(fold))
+
+
+def test_sphere_shrinks_what_varies_within_people(rng: np.random.Generator) -> None:
+    """Images of a person differ along the first axis, people along the second."""
+    people = np.repeat(np.arange(60), 4)
+    X = np.column_stack([5 * rng.normal(size=240), rng.normal(size=60)[people]])
+    X[:, 1] += 0.1 * rng.normal(size=240)
+    fold = Fold(
+        np.vstack([X, rng.normal(size=(6, 2))]),
+        np.append(people, np.arange(100, 106)),
+        np.arange(240),
+        Pairs(np.array([[240, 241]]), np.array([True])),
+        Pairs(np.array([[242, 243]]), np.array([True])),
+        [],
+    )
+    found = sphere(fold).X
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1)
+    assert np.mean(found[:240, 1] ** 2) > 0.8
+    np.testing.assert_allclose(scaled(fold).X[:240].std(axis=0), 1)
+
+
+@pytest.mark.usefixtures("faces")
+def test_what_was_computed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Cell("lfw-small", "8D", "within-class-cosine", 1)
+    before = LFW["lfw-small"].run(cell)
+
+    def never() -> None:
+        raise AssertionError("the images were read again")
+
+    monkeypatch.setattr(lfw, "load_lfw", never)
+    assert LFW["lfw-small"].run(cell) == before
+    described = features(data_digest(), SMALL.describe)
+    assert described.shape == (N_PEOPLE * N_IMAGES, 9 * 3 * 128)
+    assert described.dtype == np.float32
+
+
+def test_digest_goes_by_what_the_files_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BOOSTMETRIC_DATA", str(tmp_path))
+    (tmp_path / "lfw_funneled" / "Ann").mkdir(parents=True)
+    image, pairs = tmp_path / "lfw_funneled" / "Ann" / "Ann_0001.jpg", tmp_path / "pairs.txt"
+    found = []
+    for one, two in ((b"1", b"2"), (b"1", b"3"), (b"4", b"2")):
+        image.write_bytes(one)
+        pairs.write_bytes(two)
+        found.append(data_digest())
+    (tmp_path / "other.npz").write_bytes(b"another set")
+    assert data_digest() == found[-1]
+    image.rename(image.with_name("Ann_0002.jpg"))
+    assert len({*found, data_digest()}) == 4
+
+
+def test_unreadable_images_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_faces(tmp_path)
+    broken = tmp_path / "lfw_funneled" / NAMES[-1] / f"{NAMES[-1]}_0002.jpg"
+    broken.write_bytes(b"no image")
+    monkeypatch.setenv("BOOSTMETRIC_DATA", str(tmp_path))
+    monkeypatch.setenv("BOOSTMETRIC_CACHE", str(tmp_path / "cache"))
+    for _ in range(2):
+        faces = load_faces(data_digest())
+        assert faces.skipped == [broken.stem]
+        assert len(faces.people) == N_PEOPLE * N_IMAGES - 1
+
+
+def test_cells_of_the_paper() -> None:
+    experiment = LFW["lfw"]
+    cells = list(experiment.cells(experiment.datasets, experiment.methods, None))
+    assert experiment.datasets == ("100D", "200D", "300D", "400D")
+    table = [cell for cell in cells if cell.method.startswith("triplets=")]
+    assert len(table) == 4 * 6 * 10
+    assert {cell.method for cell in table} == {f"triplets={3000 * n}" for n in range(1, 7)}
+    for once in ("combined", "fixed-points"):
+        assert {c.dataset for c in cells if c.method == once} == {"400D"}
+    assert len(cells) == 240 + 10 * (4 * 4 + 2)
+    assert len(set(cells)) == len(cells)
+    assert PAPER.describe.points == "found"
+
+
+def test_missing_data_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOOSTMETRIC_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(DatasetError, match=r"^there is no folder .*nowhere: download lfw-funneled"):
+        LFW["lfw-small"].ready(small_cells())
+
+
+@pytest.mark.usefixtures("faces")
+def test_a_seed_without_a_fold_is_refused() -> None:
+    with pytest.raises(
+        ExperimentError,
+        match=r"^lfw-small: best on 8D, seed 3: a seed is the number of a fold, and there are 3, "
+        r"from 0 on, of which two are needed\. Choose others with --seeds\.$",
+    ):
+        LFW["lfw-small"].ready(small_cells(["8D"], ["best"], [0, 3]))
+
+
+@pytest.mark.usefixtures("faces")
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Callable[..., Any]:
+        raise ImportError(f"images need {name}")
+
+    monkeypatch.setattr(lfw, "needed", missing)
+    with pytest.raises(ImportError, match=r"^images need PIL\.Image$"):
+        LFW["lfw-small"].ready(small_cells())

@@ -1,0 +1,258 @@
+"""The experiment on MSRC, end to end on small images that are drawn here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.neighbors import KNeighborsClassifier
+
+from boostmetric_paper.datasets import DatasetError
+from boostmetric_paper.experiments import msrc
+from boostmetric_paper.experiments.cells import Cell, Record
+from boostmetric_paper.experiments.experiment import ExperimentError
+from boostmetric_paper.experiments.methods import Learned
+from boostmetric_paper.experiments.msrc import (
+    MSRC,
+    PAPER,
+    SMALL,
+    halves_of,
+    regions_of,
+    training_images,
+)
+from boostmetric_paper.vision import load_msrc
+from boostmetric_paper.vision.sets import LEGEND
+from boostmetric_paper.vision.sets import MSRC as CLASSES
+
+PILImage = pytest.importorskip("PIL.Image", reason="images need Pillow")
+
+N_IMAGES, HEIGHT, WIDTH = 24, 40, 60
+PATCHES = [(slice(1, 19), slice(1, 29)), (slice(1, 19), slice(31, 59))]
+PATCHES += [(slice(21, 39), columns) for _, columns in PATCHES]
+"""Four to an image, with void between them."""
+
+
+def classes_of(image: int) -> list[int]:
+    return [(4 * image + patch) % len(CLASSES) for patch in range(len(PATCHES))]
+
+
+def drawn(image: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Patches that have the colour of their class, and stripes of its width; and their map."""
+    rng = np.random.default_rng(image)
+    pixels = rng.integers(256, size=(HEIGHT, WIDTH, 3))
+    labels = np.zeros((HEIGHT, WIDTH, 3), dtype=np.uint8)
+    for patch, label in zip(PATCHES, classes_of(image), strict=True):
+        colour = np.array([40 + 80 * (label % 3), 40 + 80 * (label // 3), 120])
+        stripes = 25 * (np.arange(HEIGHT)[patch[0]] // (1 + label % 4) % 2)[:, None, None]
+        pixels[patch] = colour + stripes + rng.integers(-25, 25, size=pixels[patch].shape)
+        labels[patch] = LEGEND[CLASSES[label]]
+    return pixels.clip(0, 255).astype(np.uint8), labels
+
+
+def write(folder: Path, image: int, pixels: NDArray[np.uint8], labels: NDArray[np.uint8]) -> None:
+    name = f"{1 + image // 3}_{1 + image % 3}_s"
+    PILImage.fromarray(pixels).save(folder / f"{name}.bmp")
+    PILImage.fromarray(labels).save(folder / f"{name}_GT.bmp")
+
+
+def draw(folder: Path) -> None:
+    """All images, as the archive unpacks to."""
+    folder.mkdir(exist_ok=True)
+    for image in range(N_IMAGES):
+        write(folder, image, *drawn(image))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder as the archive unpacks to, and another one for the features."""
+    place = tmp_path / "data"
+    draw(place)
+    monkeypatch.setenv("BOOSTMETRIC_DATA", str(place))
+    monkeypatch.setenv("BOOSTMETRIC_CACHE", str(tmp_path / "features"))
+    return place
+
+
+def run(method: str, seed: int = 0) -> Record:
+    return MSRC["msrc-small"].run(Cell("msrc-small", "regions", method, seed))
+
+
+def ready(method: str = "euclidean", seed: int = 0) -> None:
+    MSRC["msrc-small"].ready([Cell("msrc-small", "regions", method, seed)])
+
+
+@pytest.mark.filterwarnings("ignore:points of class .* targets:UserWarning")
+@pytest.mark.parametrize(
+    "method", ["euclidean", "boostmetric-e", "boostmetric-squared-hinge", "recipe"]
+)
+def test_regions_are_told_apart(folder: Path, method: str) -> None:
+    ready(method)
+    record = json.loads(json.dumps(run(method)))
+    confusion = np.array(record["confusion"])
+    assert record["n_train"] + record["n_test"] == N_IMAGES * len(PATCHES)
+    assert record["n_test"] == confusion.sum()
+    assert record["error"] == pytest.approx(1 - np.trace(confusion) / confusion.sum())
+    assert record["error"] < 0.2
+    assert record["skipped"] == []
+    assert {"fit_seconds", "processor_seconds", "memory"} <= set(record)
+
+
+def test_the_error_is_that_of_another_classifier(folder: Path) -> None:
+    """Wrong labels in every third image make one neighbour worse than three."""
+    for image in range(0, N_IMAGES, 3):
+        pixels, labels = drawn(image)
+        labels[PATCHES[0]] = LEGEND[CLASSES[(classes_of(image)[0] + 4) % len(CLASSES)]]
+        write(folder, image, pixels, labels)
+    train, test = halves_of(load_msrc(), SMALL, 1)
+    errors = [1 - KNeighborsClassifier(k).fit(*train).score(*test) for k in (1, 3)]
+    assert errors[0] != errors[1]
+    assert run("euclidean", 1)["error"] == pytest.approx(errors[1])
+
+
+def test_confusion_has_the_truth_in_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(msrc, "majority", lambda neighbors, ties: np.full(len(neighbors), 4))
+    confusion = np.array(run("euclidean")["confusion"])
+    assert confusion[:, 4].sum() == confusion.sum()
+    assert confusion[:, 4].min() > 0
+
+
+def test_learning_is_measured(folder: Path) -> None:
+    record = run("boostmetric-e")
+    assert record["n_triplets"] == SMALL.n_neighbors**2 * record["n_train"]
+    assert record["iterations"] > 0
+    assert isinstance(record["ended"], str)
+
+
+def test_points_are_roots_of_shares_of_whole_counts(folder: Path) -> None:
+    for part in halves_of(load_msrc(), SMALL, 0):
+        assert part.X.shape == (len(part.y), SMALL.n_merged)
+        counts = part.X**2 * 18 * 28
+        np.testing.assert_allclose(counts, counts.round(), rtol=0, atol=1e-9)
+        np.testing.assert_allclose(counts.sum(axis=1), 18 * 28)
+
+
+def test_halves_are_of_images_and_differ_by_seed() -> None:
+    halves = [training_images(241, seed) for seed in range(3)]
+    for half in halves:
+        assert len(np.unique(half)) == 120
+        assert half.min() >= 0
+        assert half.max() <= 240
+        assert half.tolist() == sorted(half.tolist())
+    assert len({tuple(half) for half in halves}) == 3
+    np.testing.assert_array_equal(halves[1], training_images(241, 1))
+
+
+def test_training_regions_do_not_depend_on_test_images(folder: Path) -> None:
+    before = halves_of(load_msrc(), SMALL, 0)
+    held_out = np.setdiff1d(np.arange(N_IMAGES), training_images(N_IMAGES, 0))
+    for image in held_out:
+        pixels, labels = drawn(int(image))
+        write(folder, int(image), 255 - pixels, labels)
+    after = halves_of(load_msrc(), SMALL, 0)
+    np.testing.assert_array_equal(after.train.X, before.train.X)
+    np.testing.assert_array_equal(after.train.y, before.train.y)
+    assert np.abs(after.test.X - before.test.X).max() > 0.1
+
+
+def test_methods_share_the_regions(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("euclidean")
+    monkeypatch.setattr(msrc, "BagOfVisualWords", None)
+    run("boostmetric-e")
+    with pytest.raises(TypeError):
+        run("euclidean", 1)
+
+
+def test_regions_have_the_class_and_the_image_they_were_drawn_with(folder: Path) -> None:
+    data = load_msrc()
+    words: Iterator[NDArray[np.intp]] = (
+        np.full((HEIGHT, WIDTH), image % SMALL.n_words) for image in range(N_IMAGES)
+    )
+    counts, y, rows = regions_of(data, SMALL, words)
+    for image in range(N_IMAGES):
+        assert sorted(y[rows == image].tolist()) == sorted(classes_of(image))
+        assert (counts[rows == image, image % SMALL.n_words] == 18 * 28).all()
+
+
+def test_unreadable_images_are_named(folder: Path) -> None:
+    path = folder / "1_2_s.bmp"
+    path.write_bytes(path.read_bytes()[:500])
+    record = run("euclidean")
+    assert record["skipped"] == ["1_2_s"]
+    assert record["n_train"] + record["n_test"] == (N_IMAGES - 1) * len(PATCHES)
+
+
+def test_lmnn_runs_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def fake(name: str, X: NDArray, y: NDArray, **options: int) -> Learned:
+        asked.append((name, X.shape, len(y), options))
+        return Learned(2 * np.eye(X.shape[1]), {"iterations": 7})
+
+    monkeypatch.setattr(msrc, "elsewhere", fake)
+    record = run("lmnn")
+    assert asked == [("lmnn", (48, SMALL.n_merged), 48, {"n_neighbors": 3})]
+    assert record["iterations"] == 7
+    assert record["error"] == run("euclidean")["error"]
+
+
+def test_lmnn_needs_its_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOOSTMETRIC_PEERS", str(folder / "python"))
+    with pytest.raises(ExperimentError) as caught:
+        ready("lmnn")
+    assert str(caught.value).startswith("lmnn: these run in an environment of their own, which")
+
+
+@pytest.mark.parametrize(
+    ("half", "left", "needed"), [("training", 1, 2), ("training", 0, 2), ("test", 0, 1)]
+)
+def test_a_half_that_lacks_a_class_is_refused(
+    folder: Path, half: str, left: int, needed: int
+) -> None:
+    """All regions of cows but `left` become void, in the images of the half."""
+    cow = CLASSES.index("cow")
+    rows = training_images(N_IMAGES, 0)
+    if half == "test":
+        rows = np.setdiff1d(np.arange(N_IMAGES), rows)
+    for image in [each for each in rows.tolist() if cow in classes_of(each)][left:]:
+        pixels, labels = drawn(image)
+        labels[PATCHES[classes_of(image).index(cow)]] = LEGEND["void"]
+        write(folder, image, pixels, labels)
+    with pytest.raises(ExperimentError) as caught:
+        ready()
+    assert str(caught.value) == (
+        f"the {half} half of group 0 has {left} regions of the class cow of at least 100 pixels, "
+        f"and needs {needed}: name a folder with all images of MSRC, or leave the group out with "
+        "--seeds."
+    )
+
+
+def test_missing_images_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOOSTMETRIC_DATA", str(tmp_path))
+    with pytest.raises(DatasetError, match=r"has no image 1_1_s\.bmp with a map 1_1_s_GT\.bmp"):
+        ready()
+
+
+def test_pillow_is_named_where_it_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(ImportError, match="images need Pillow"):
+        ready()
+
+
+def test_the_paper_has_ten_groups() -> None:
+    experiment = MSRC["msrc"]
+    cells = list(experiment.cells(experiment.datasets, ("euclidean", "lmnn"), None))
+    assert len(cells) == 20
+    assert {cell.seed for cell in cells} == set(range(10))
+    assert {cell.experiment for cell in cells} == {"msrc"}
+    assert (PAPER.n_words, PAPER.n_merged, PAPER.n_neighbors) == (2000, 300, 10)
+
+
+def test_the_real_regions_are_as_many_as_the_docstring_says(data_folder: Path) -> None:
+    data = load_msrc(data_folder)
+    blank = (np.zeros(label_map.shape, dtype=np.intp) for label_map in data.maps)
+    _, y, rows = regions_of(data, PAPER, blank)
+    assert (len(y), len(np.unique(y)), rows.max()) == (550, 9, 239)

@@ -1,0 +1,585 @@
+"""The paper's experiments: their cells, what a cell computes, and the commands."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.datasets import load_wine
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+
+from boostmetric import BoostMetric, BoostMetricCV, Comparisons
+from boostmetric.cli import peer
+from boostmetric.evaluation import knn_error, majority
+from boostmetric.made import balance_scale, concentric_circles
+from boostmetric_paper.cli import main
+from boostmetric_paper.datasets import (
+    NAMES,
+    DatasetError,
+    Part,
+    Split,
+    paper_split,
+)
+from boostmetric_paper.datasets.catalogue import entry_of
+from boostmetric_paper.experiments import methods
+from boostmetric_paper.experiments.cells import Cell, Processes, Record, Results
+from boostmetric_paper.experiments.experiment import ExperimentError
+from boostmetric_paper.experiments.methods import METHODS, Learned, elsewhere
+from boostmetric_paper.experiments.paper import (
+    DATASETS,
+    METHOD_NAMES,
+    paper_error,
+    paper_table,
+    paper_table2_cells,
+)
+from boostmetric_paper.experiments.registry import EXPERIMENTS, wanted
+from boostmetric_paper.experiments.tables import (
+    ALPHAS,
+    PCA_ROWS,
+    TABLE1,
+    check_tables,
+    needs_peers,
+    run_circles,
+    run_runtime,
+    run_table1,
+    run_table2,
+    too_slow,
+)
+
+OURS = ("hinge", "recipe")
+"""The rows that the paper's Table 1 does not have."""
+
+SLOW = ("nca", "lmnn", "itml", "hinge")
+
+LARGE = {"mnist": 1, "usps": 10, "letter": 10, "yfaces": 10}
+"""Numbers of splits of the datasets where slow methods run once."""
+
+
+def sklearn_error(A: NDArray, a: NDArray, B: NDArray, b: NDArray, k: int = 3) -> float:
+    return float(np.mean(KNeighborsClassifier(k).fit(A, a).predict(B) != b))
+
+
+def nearest_error(A: NDArray, a: NDArray, B: NDArray, b: NDArray, k: int = 3) -> float:
+    """The error where a tie goes to the class of the nearest point, point by point."""
+    wrong = []
+    for x, label in zip(B, b, strict=True):
+        order = np.argsort(np.sum((A - x) ** 2, axis=1), kind="stable")[:k]
+        votes = Counter(a[order].tolist())
+        winner = next(a[i] for i in order if votes[a[i]] == max(votes.values()))
+        wrong.append(winner != label)
+    return float(np.mean(wrong))
+
+
+def wine_split(seed: int) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray, NDArray]:
+    X, y = load_wine(return_X_y=True)
+    parts = paper_split(178, (125, 27, 26), seed)
+    A, V, B = (X[rows] for rows in parts)
+    a, v, b = (y[rows] for rows in parts)
+    return A, a, V, v, B, b
+
+
+def test_table_1_has_a_cell_for_every_split_that_is_to_be_run() -> None:
+    cells = wanted("table1")
+    counts = Counter((cell.dataset, cell.method) for cell in cells)
+    assert len(set(cells)) == len(cells)
+    names = [*METHOD_NAMES]
+    for dataset in ("mnist", "usps", "letter", "yfaces", "balance", "wine", "iris"):
+        for method in names:
+            expected = LARGE.get(dataset, 10)
+            if dataset in LARGE and method in SLOW:
+                expected = 1
+            if method == "pca" and dataset in ("letter", "balance", "wine", "iris"):
+                expected = 0
+            assert counts[dataset, method] == expected, (dataset, method)
+            seeds = [c.seed for c in cells if (c.dataset, c.method) == (dataset, method)]
+            assert seeds == list(range(expected))
+    # 17 methods on mnist; 13 quick and 4 slow ones, without PCA on letter; 16 on the small sets.
+    assert len(cells) == 17 + 2 * (13 * 10 + 4) + (12 * 10 + 4) + 3 * 16 * 10
+
+
+def test_numbers_of_cells_of_the_other_experiments() -> None:
+    assert len(wanted("table2")) == 3 * 5 * 10
+    assert len(wanted("circles")) == 3 * 10
+    assert len(wanted("runtime")) == 3 * 6 * 3
+    assert all(cell.experiment == name for name in EXPERIMENTS for cell in wanted(name))
+
+
+def test_a_choice_is_every_combination_of_what_is_named() -> None:
+    assert wanted("table1", ["usps", "iris"], ["lmnn", "lda"], [7, 2]) == [
+        Cell("table1", dataset, method, seed)
+        for dataset in ("usps", "iris")
+        for method in ("lmnn", "lda")
+        for seed in (7, 2)
+    ]
+    assert wanted("table1", ["wine"], ["pca"], [0]) == []
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("kind", ["dataset", "method"])
+def test_an_unknown_name_lists_the_known_ones(name: str, kind: str) -> None:
+    known = getattr(EXPERIMENTS[name], f"{kind}s")
+    with pytest.raises(ExperimentError, match=f"{name} has no {kind} 'nosuch'") as caught:
+        wanted(name, **{f"{kind}s": [known[0], "nosuch"]})
+    assert str(caught.value).endswith(", ".join(known))
+
+
+def test_rows_are_named_as_in_the_paper() -> None:
+    assert {name: method.title for name, method in METHODS.items()} == METHOD_NAMES
+    titles = {method.title for name, method in METHODS.items() if name not in OURS}
+    assert titles == set(paper_table("table1")["errors"])
+
+
+def test_columns_are_those_of_the_paper() -> None:
+    assert TABLE1 == DATASETS
+    assert set(EXPERIMENTS["table2"].datasets) == set(paper_table2_cells())
+    for row in paper_table2_cells().values():
+        assert set(row) <= set(ALPHAS)
+    for name, alpha in ALPHAS.items():
+        assert alpha == pytest.approx(float(name.removeprefix("v=")), rel=1e-12)
+
+
+def test_pca_has_a_row_where_the_paper_reduces_the_dimension() -> None:
+    assert set(PCA_ROWS) == {name for name in TABLE1 if entry_of(name).n_pca is not None}
+    assert set(PCA_ROWS) == {name for name in TABLE1 if paper_error(name, "pca") is not None}
+
+
+def test_slow_methods_have_ten_minutes() -> None:
+    limits = {cell.method: EXPERIMENTS["table1"].limit_of(cell) for cell in wanted("table1")}
+    assert {name for name, limit in limits.items() if limit == 600} == set(SLOW)
+    assert {limit for name, limit in limits.items() if name not in SLOW} == {3 * 3600}
+    assert {EXPERIMENTS["runtime"].limit_of(cell) for cell in wanted("runtime")} == {200}
+
+
+def test_methods_of_other_packages_need_their_environment() -> None:
+    foreign = {
+        name: peer.PEERS[name].package not in ("scikit-learn", "boostmetric") for name in peer.PEERS
+    }
+    for name in EXPERIMENTS:
+        for cell in wanted(name):
+            expected = name in ("table1", "runtime") and foreign.get(cell.method, False)
+            assert needs_peers(cell) is expected
+
+
+def test_running_times_beyond_one_that_was_too_long_are_not_measured() -> None:
+    late: Record = {"failure": "not finished in 200 s", "limit": 200.0}
+    known = {
+        Cell("runtime", "250x100", "lmnn", 0): late,
+        Cell("runtime", "2500x50", "lmnn", 0): {"failure": "needs more than 16 GB"},
+        Cell("runtime", "250x50", "boostmetric-e", 0): {"fit_seconds": 300.0},
+    }
+
+    def given_up(dataset: str, method: str, experiment: str = "runtime") -> bool:
+        return too_slow(Cell(experiment, dataset, method, 0), known, 200.0) is not None
+
+    assert too_slow(Cell("runtime", "250x200", "lmnn", 0), known, 200.0) == (
+        "not run: D = 100 was not finished in 200 s"
+    )
+    assert too_slow(Cell("runtime", "250x200", "lmnn", 0), known, 300.0) is None
+    assert given_up("250x1000", "lmnn")
+    assert not given_up("250x100", "lmnn")
+    assert not given_up("250x50", "lmnn")
+    assert not given_up("2500x200", "lmnn")
+    assert not given_up("250x200", "mlpack-lmnn")
+    assert not given_up("250x200", "boostmetric-e")
+    assert not given_up("wine", "lmnn", "table1")
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("method", ["euclidean", "lda"])
+def test_a_cell_of_table_1_is_what_scikit_learn_computes(method: str, seed: int) -> None:
+    A, a, V, v, B, b = wine_split(seed)
+    if method == "lda":
+        lda = LinearDiscriminantAnalysis().fit(A, a)
+        A, V, B = (lda.transform(part) for part in (A, V, B))
+    record = run_table1(Cell("table1", "wine", method, seed))
+    assert record["error"] == pytest.approx(sklearn_error(A, a, B, b))
+    assert record["error_nearest"] == pytest.approx(nearest_error(A, a, B, b))
+    assert record["validation_error"] == pytest.approx(sklearn_error(A, a, V, v))
+    assert record["fit_seconds"] >= 0
+    assert record["processor_seconds"] >= 0
+
+
+@pytest.mark.parametrize("name", ["boostmetric-l", "hinge", "nca", "lda", "euclidean"])
+def test_methods_of_table_1_do_not_see_the_test_part(
+    name: str, blobs: tuple[NDArray, NDArray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boostmetric.selection.MAX_SPLITS", 1)
+    X, y = blobs
+    train, validation = Part(X[::2], y[::2]), Part(X[1::4], y[1::4])
+    tests = Part(X[3::4], y[3::4]), Part(np.full((7, 5), np.nan), np.full(7, -1))
+    first, second = (METHODS[name].learn(Split(train, validation, test), 0) for test in tests)
+    np.testing.assert_array_equal(first.transform(X), second.transform(X))
+    assert (first.L is None) == (name == "euclidean")
+    if name == "boostmetric-l":
+        assert first.measures["chosen"]["loss"] == "logistic"
+        assert first.measures["iterations"] >= sum(first.measures["chosen"]["stops"])
+        assert 0 < first.measures["held_out_error"] < 0.6
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("boostmetric-e", {"loss": "exponential"}),
+        ("boostmetric-l", {"loss": "logistic"}),
+        ("boostmetric-e-mp", {"loss": "exponential", "n_passes": 3}),
+        ("boostmetric-l-tc", {"loss": "logistic", "solver": "totally_corrective"}),
+        (
+            "boostmetric-e-mp-tc",
+            {"loss": "exponential", "n_passes": 3, "solver": "totally_corrective"},
+        ),
+        ("recipe", None),
+    ],
+)
+def test_boosting_in_table_1_is_what_its_name_says(
+    name: str, options: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[BoostMetricCV] = []
+
+    def record(learner: BoostMetricCV, split: Split) -> Learned:
+        made.append(learner)
+        return Learned()
+
+    monkeypatch.setattr(methods, "_chosen", record)
+    part = Part(np.zeros((2, 2)), np.zeros(2))
+    METHODS[name].learn(Split(part, part, part), 5)
+    (learner,) = made
+    assert learner.random_state == 5
+    if options is None:
+        assert learner.candidates is None
+    else:
+        assert learner.candidates is not None
+        (candidate,) = learner.candidates
+        defaults = {"n_passes": 1, "solver": "stagewise"}
+        for option in ("loss", "n_passes", "solver"):
+            assert {**defaults, **candidate}[option] == {**defaults, **options}[option]
+
+
+@pytest.mark.parametrize("v", ["v=1e-07", "v=1e-04"])
+def test_a_cell_of_table_2_has_the_paper_s_alpha(v: str) -> None:
+    X, y = balance_scale()
+    train, _, test = paper_split(625, (438, 94, 93), 3)
+    learner = BoostMetric(loss="exponential", alpha=float(v[2:]), alpha_relative=False)
+    learner.fit(X[train], y[train])
+    Z = learner.transform(X)
+    record = run_table2(Cell("table2", "balance", v, 3))
+    assert record["error"] == pytest.approx(sklearn_error(Z[train], y[train], Z[test], y[test]))
+    assert record["iterations"] == learner.n_iter_
+    assert record["ended"] == learner.status_.name
+
+
+def test_circles_are_lost_by_pca_and_lda_and_found_by_boosting() -> None:
+    X, y = concentric_circles(random_state=2)
+    fresh, labels = concentric_circles(random_state=102)
+    records = {
+        method: run_circles(Cell("circles", "circles", method, 2))
+        for method in ("pca", "lda", "boostmetric-e")
+    }
+    for name, learner in {"pca": PCA(2), "lda": LinearDiscriminantAnalysis(n_components=2)}.items():
+        learner.fit(X, y)
+        expected = sklearn_error(learner.transform(X), y, learner.transform(fresh), labels)
+        assert records[name] == {"error": pytest.approx(expected)}
+        assert expected > 0.3
+    boosted = records["boostmetric-e"]
+    assert boosted["error"] < 0.05
+    assert sum(boosted["eigenvalues"]) == pytest.approx(1)
+    assert sum(boosted["eigenvalues"][:2]) > 0.95
+
+
+def test_a_running_time_is_of_one_triplet_for_each_point() -> None:
+    X, y = concentric_circles(250, n_noise=48)
+    assert X.shape == (250, 50)
+    assert len(Comparisons.from_labels(X, y, 1, 1)) == 250
+    record = run_runtime(Cell("runtime", "250x50", "boostmetric-e", 0))
+    assert (record["n_triplets"], record["n_features"]) == (250, 50)
+    assert 0 < record["fit_seconds"] < 60
+    assert record["iterations"] > 0
+
+
+@pytest.mark.parametrize(("method", "option"), [("lmnn", "n_neighbors"), ("mlpack-lmnn", "k")])
+def test_running_times_of_others_are_of_one_neighbour_too(
+    method: str, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fake(name: str, X: NDArray, y: NDArray, **options: Any) -> Learned:
+        assert (name, X.shape, len(y), options) == (method, (250, 50), 250, {option: 1})
+        return Learned(None, {"fit_seconds": 7.0})
+
+    monkeypatch.setattr("boostmetric_paper.experiments.tables.elsewhere", fake)
+    record = run_runtime(Cell("runtime", "250x50", method, 0))
+    assert record == {"n_triplets": 250, "n_features": 50, "fit_seconds": 7.0}
+
+
+@pytest.mark.parametrize(("n_features", "largest"), [(3, 15), (16, 2)])
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_ties_to_the_first_class_are_scikit_learn_s(k: int, n_features: int, largest: int) -> None:
+    rng = np.random.default_rng([k, n_features])
+    X = rng.integers(0, largest + 1, (500, n_features)).astype(float)
+    y = rng.choice(np.array(list("ABCDEFGHIJ")), 500)
+    A, a, B, b = X[:400], y[:400], X[400:], y[400:]
+    predicted = KNeighborsClassifier(k).fit(A, a).predict(B)
+    assert knn_error(A, a, B, predicted, k, ties="first") == 0
+    assert (knn_error(A, a, B, predicted, k, ties="nearest") > 0) == (k > 1)
+    assert knn_error(A, a, B, b, k, ties="first") == pytest.approx(np.mean(predicted != b))
+    nearest = NearestNeighbors(n_neighbors=k).fit(A).kneighbors(B, return_distance=False)
+    rows = a[nearest].tolist()
+    assert majority(a[nearest], "first").tolist() == predicted.tolist()
+    assert majority(a[nearest], "nearest").tolist() == [max(row, key=row.count) for row in rows]
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_ties_to_the_nearest_are_those_of_a_loop(k: int) -> None:
+    rng = np.random.default_rng(k)
+    X, y = rng.normal(size=(300, 3)), rng.integers(0, 8, 300)
+    data = X[:200], y[:200], X[200:], y[200:]
+    assert knn_error(*data, k, ties="nearest") == pytest.approx(nearest_error(*data, k))
+    assert knn_error(*data, k, ties="first") == pytest.approx(sklearn_error(*data, k))
+
+
+def test_another_way_with_ties_is_refused() -> None:
+    with pytest.raises(ValueError, match="ties='last' will not do: 'nearest' or 'first'"):
+        knn_error([[0.0], [1.0]], [0, 1], [[0.0]], [0], 1, ties="last")
+
+
+def test_the_other_environment_learns_the_same_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOOSTMETRIC_PEERS", sys.executable)
+    A, a, V, *_ = wine_split(0)
+    learned = elsewhere("lda", A, np.array(list("xyz"))[a])
+    expected = LinearDiscriminantAnalysis().fit(A, a).transform(V)
+    Z = learned.transform(V)
+    np.testing.assert_allclose(Z - Z.mean(0), expected - expected.mean(0), atol=1e-8)
+    assert learned.measures["fit_seconds"] > 0
+    assert learned.measures["iterations"] is None
+    assert "scikit-learn" in learned.measures["versions"]
+
+
+def test_a_failure_in_the_other_environment_is_its_last_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("BOOSTMETRIC_PEERS", sys.executable)
+    with pytest.raises(RuntimeError, match="KeyError: 'nosuch'"):
+        elsewhere("nosuch", np.zeros((2, 2)), np.zeros(2))
+
+
+@pytest.mark.parametrize(("n", "expected"), [(30, 0.1), (1001, 1.0)])
+def test_the_slack_of_itml_is_chosen_by_the_validation_part_of_small_data(
+    n: int, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(n) % 2
+    X = np.column_stack([y + rng.normal(size=n) / 10, 9 * rng.normal(size=n)])
+    tried = []
+
+    def fake(name: str, X: NDArray, y: NDArray, gamma: float) -> Learned:
+        tried.append((name, gamma))
+        axis = 0 if gamma == 0.1 else 1
+        return Learned(np.eye(2)[[axis]], {"fit_seconds": gamma})
+
+    monkeypatch.setattr(methods, "elsewhere", fake)
+    part = Part(X, y)
+    unseen = Part(X * np.nan, y)
+    learned = METHODS["itml"].learn(Split(part, Part(X[:20] + 0.01, y[:20]), unseen), 0)
+    assert learned.measures == {"fit_seconds": expected, "chosen": {"gamma": expected}}
+    gammas = [0.01, 0.1, 1.0, 10.0] if n <= 1000 else [1.0]
+    assert tried == [("itml", gamma) for gamma in gammas]
+
+
+def no_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BOOSTMETRIC_DATA", raising=False)
+
+
+def empty_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOOSTMETRIC_DATA", str(folder))
+
+
+def truncated_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOOSTMETRIC_DATA", str(folder))
+    np.savez(folder / "letter.npz", X=np.zeros((20, 16)), y=np.zeros(20))
+    whole = (folder / "letter.npz").read_bytes()
+    (folder / "letter.npz").write_bytes(whole[: len(whole) // 2])
+
+
+def no_peers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOOSTMETRIC_PEERS", str(folder / "nosuch"))
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Cell, float]]:
+    """The cells that a process would be started for, and their limits."""
+    begun: list[tuple[Cell, float]] = []
+
+    def measure(processes: Processes, cell: Cell, limit: float) -> Record:
+        begun.append((cell, limit))
+        if cell.dataset == "250x50":
+            return {"failure": f"not finished in {limit:g} s", "limit": limit, "seconds": limit}
+        return {"error": 0.25, "seconds": 1.0}
+
+    monkeypatch.setattr(Processes, "measure", measure)
+    return begun
+
+
+@pytest.mark.parametrize(
+    ("prepare", "dataset", "method", "words"),
+    [
+        (no_folder, "letter", "lda", ["letter.npz", "BOOSTMETRIC_DATA", "data fetch letter"]),
+        (empty_folder, "letter", "lda", ["there is no file", "letter.npz", "data fetch letter"]),
+        (truncated_file, "letter", "lda", ["letter.npz is not letter", "truncated"]),
+        (no_peers, "wine", "rca", ["rca", "nosuch", "make peers", "BOOSTMETRIC_PEERS"]),
+    ],
+)
+def test_what_is_missing_is_told_in_a_line_before_any_work(
+    prepare: Callable[[Path, pytest.MonkeyPatch], None],
+    dataset: str,
+    method: str,
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    measured: list[tuple[Cell, float]],
+) -> None:
+    prepare(tmp_path, monkeypatch)
+    with pytest.raises((DatasetError, ExperimentError)) as caught:
+        check_tables(wanted("table1", ["iris", dataset], ["lda", method], [0]))
+    assert all(word in str(caught.value) for word in words)
+    chosen = ["--datasets", "iris", dataset, "--methods", "lda", method, "--seeds", "0"]
+    folder = tmp_path / "made"
+    assert main(["reproduce", "table1", *chosen, "--results", str(folder)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == f"boostmetric-paper: error: {caught.value}\n"
+    assert measured == []
+    assert not folder.exists()
+
+
+def test_what_is_there_already_needs_no_data(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    measured: list[tuple[Cell, float]],
+) -> None:
+    no_folder(tmp_path, monkeypatch)
+    cell = Cell("table1", "letter", "lda", 0)
+    Results(tmp_path / "table1.jsonl").append({**asdict(cell), "error": 0.1})
+    chosen = ["--datasets", "letter", "--methods", "lda", "--seeds", "0"]
+    assert main(["reproduce", "table1", *chosen, "--results", str(tmp_path)]) == 0
+    assert "0 cells computed, 1 were there already" in capsys.readouterr().out
+    assert measured == []
+
+
+def test_reproduce_computes_what_is_named_and_tells_of_every_cell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], measured: list[tuple[Cell, float]]
+) -> None:
+    command = ["reproduce", "table1", "--datasets", "iris", "wine", "--methods", "nca", "lda"]
+    command += ["--results", str(tmp_path / "made"), "--seeds", "4"]
+    assert main(command) == 0
+    cells = [Cell("table1", d, m, 4) for d in ("iris", "wine") for m in ("nca", "lda")]
+    assert measured == [(cell, 600 if cell.method == "nca" else 10_800) for cell in cells]
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    assert len(lines) == 4
+    assert lines[0].startswith("1 of 4, table1: nca on iris, seed 4: 25.00 % error, 1.0 s")
+    assert "4 cells computed, 0 were there already" in captured.out
+    assert "boostmetric-paper report" in captured.out
+    assert list(Results(tmp_path / "made" / "table1.jsonl").read()) == cells
+
+
+def test_a_limit_of_ones_own_and_cells_given_up(
+    tmp_path: Path, measured: list[tuple[Cell, float]]
+) -> None:
+    datasets = ["250x50", "250x100", "2500x100", "250x1000"]
+    command = ["reproduce", "runtime", "--datasets", *datasets, "--methods", "boostmetric-e"]
+    command += ["--results", str(tmp_path)]
+    assert main([*command, "--limit", "7"]) == 0
+    assert [(cell.dataset, limit) for cell, limit in measured] == [("250x50", 7), ("2500x100", 7)]
+    known = Results(tmp_path / "runtime.jsonl").read()
+    failures = {cell.dataset: record.get("failure") for cell, record in known.items()}
+    given_up = "not run: D = 50 was not finished in 7 s"
+    assert failures == {
+        "250x50": "not finished in 7 s",
+        "250x100": given_up,
+        "2500x100": None,
+        "250x1000": given_up,
+    }
+    measured.clear()
+    assert main([*command, "--retry"]) == 0
+    assert [(cell.dataset, limit) for cell, limit in measured] == [("250x50", 200)]
+
+
+def test_an_interrupt_is_code_130_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(processes: Processes, cell: Cell, limit: float) -> Record:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Processes, "measure", interrupt)
+    assert main(["reproduce", "circles", "--results", str(tmp_path)]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+    assert not (tmp_path / "circles.jsonl").exists()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:matplotlib")
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["reproduce"], "experiment"),
+        (["reproduce", "table9"], "table9"),
+        (["reproduce", "table1", "--datasets", "nosuch"], "table1 has no dataset 'nosuch': its"),
+        (["reproduce", "table1", "--methods", "nosuch"], "table1 has no method 'nosuch': its"),
+        (["reproduce", "circles", "--seeds", "-1"], "seeds"),
+        (["reproduce", "circles", "--seeds", "one"], "at least 0 is needed; got 'one'"),
+        (["reproduce", "circles", "--jobs", "0"], "at least 1 is needed; got '0'"),
+        (["reproduce", "circles", "--limit", "0"], "at least 1 is needed; got '0'"),
+        (["reproduce", "circles", "--methods", "pca", "--results", "file"], "file"),
+        (["report", "--results", "nosuch"], "nosuch"),
+        (["data"], "action"),
+        (["data", "fetch", "nosuch"], "there is no dataset 'nosuch': known are mnist, usps"),
+    ],
+)
+def test_bad_arguments_are_one_line_and_code_2(
+    arguments: list[str],
+    complaint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    measured: list[tuple[Cell, float]],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("boostmetric-paper: error: ")
+    assert captured.err.count("\n") == 1
+    assert complaint in captured.err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_data_are_listed_with_whether_they_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BOOSTMETRIC_DATA", str(tmp_path))
+    (tmp_path / "letter.npz").touch()
+    assert main(["data", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(NAMES)
+    status = {line.split()[0]: line.split()[-1] for line in lines}
+    assert [status[name] for name in ("letter", "usps", "wine")] == ["there", "missing", "in"]
+
+
+def test_report_hands_on_where_results_are_and_where_the_page_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls: list[tuple[Path, Path]] = []
+    monkeypatch.setattr("boostmetric_paper.cli.write_report", lambda *paths: calls.append(paths))
+    target = tmp_path / "page.html"
+    assert main(["report", "--results", str(tmp_path), "--output", str(target)]) == 0
+    assert main(["report"]) == 0
+    assert calls == [(tmp_path, target), (Path("results"), Path("report.html"))]
+    assert capsys.readouterr().out == f"Page: {target}\nPage: report.html\n"
