@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cli_tools import COMMAND, QUICK, call, installed, made_csv, refusal, result
 
 import boostmetric
+from boostmetric import NotANumberError
 from boostmetric.cli import main
 from boostmetric.cli.command import repeated
 from boostmetric.estimators import BoostMetric
@@ -171,12 +173,48 @@ def test_an_error_of_several_lines_becomes_one(
     assert refusal(capsys, *arguments) == "first second"
 
 
+def failing(error: Exception) -> Callable[..., None]:
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (NotANumberError("the loss is NaN"), "the loss is NaN"),
+        (ArithmeticError("HiGHS ended with status 'Unknown'."), "HiGHS ended with status"),
+        (ZeroDivisionError("division by zero"), "the computation failed (division by zero)."),
+        (OverflowError(34, "out of range"), "the computation failed ((34, 'out of range'))."),
+    ],
+)
+def test_a_failed_computation_is_one_line(
+    error: Exception,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    data = made_csv(tmp_path / "t.csv")
+    monkeypatch.setattr("boostmetric.estimators.BoostMetric.fit", failing(error))
+    words = ["fit", str(data), "-l", "kind", "-o", str(tmp_path / "m")]
+    assert refusal(capsys, *words).startswith(said)
+
+
+@pytest.mark.parametrize("init", ["whiten", "pca", "lda"])
+def test_an_init_that_sparse_points_cannot_have_is_one_line(
+    init: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "t.svm").write_text("0 1:1 2:3\n1 1:2\n0 2:2\n1 1:4 2:1\n")
+    words = ["fit", str(tmp_path / "t.svm"), "-o", str(tmp_path / "m"), "--init", init]
+    assert "does not work with sparse X" in refusal(capsys, *words)
+
+
 def test_a_mistake_of_the_program_is_not_hidden(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def fail(*arguments: object, **options: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("boostmetric.cli.options.read_table", fail)
-    with pytest.raises(ZeroDivisionError):
-        main(["fit", str(tmp_path / "t.csv"), "-l", "a", "-o", str(tmp_path / "m")])
+    for error in (AttributeError("a"), IndexError("b"), TypeError("c"), RuntimeError("d")):
+        monkeypatch.setattr("boostmetric.cli.options.read_table", failing(error))
+        with pytest.raises(type(error)):
+            main(["fit", str(tmp_path / "t.csv"), "-l", "a", "-o", str(tmp_path / "m")])

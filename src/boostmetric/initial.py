@@ -65,7 +65,13 @@ def starting_transformation(
     weights = np.ones(X.shape[0]) if weights is None else weights
     kept = n_components if isinstance(n_components, int) else None
     if not isinstance(init, str):
-        L = check_array(init, dtype=np.float64)
+        try:
+            L = check_array(init, dtype=np.float64)
+        except TypeError:
+            raise ValueError(
+                f"The 'init' parameter must be None, one of {', '.join(INITS)}, or an array of "
+                f"shape (d, {X.shape[1]}). Got {init!r:.80} instead."
+            ) from None
         if L.shape[1] != X.shape[1]:
             raise ValueError(
                 f"init of shape {L.shape} does not map the {X.shape[1]} features of X: "

@@ -112,6 +112,13 @@ def run(argv: list[str] | None = None) -> int:
         return 1
     except ERRORS as error:
         return _refused(str(error))
+    except (FloatingPointError, OverflowError, ZeroDivisionError) as error:
+        return _refused(
+            f"the computation failed ({error}). Are values in the data extremely large or small? "
+            "Rescale the features, or use --init scale."
+        )
+    except ArithmeticError as error:
+        return _refused(str(error))
     except MemoryError:
         return _refused("there is not enough memory: give fewer points or features.")
     except KeyboardInterrupt:

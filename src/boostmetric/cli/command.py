@@ -205,6 +205,15 @@ def filled(text: str, indent: str = "") -> str:
     return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent)
 
 
+def shortened(text: str, longest: int = 200) -> str:
+    """A text, cut off if it is long.
+
+    >>> shortened("abcdef", 4)
+    'abc…'
+    """
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 def check_output(path: Path, force: bool = True) -> None:
     """Raise a CommandError unless a file can be written there; an old one only if forced."""
     if path.is_dir():

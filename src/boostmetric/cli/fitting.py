@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from scipy.sparse import issparse
 
 from boostmetric.cli import settings
 from boostmetric.cli.command import CommandError, check_output, filled, say
@@ -32,6 +33,7 @@ from boostmetric.cli.progress import Follower
 from boostmetric.cli.settings import DEFAULTS
 from boostmetric.comparisons import Comparisons
 from boostmetric.estimators import BoostMetric
+from boostmetric.initial import CENTRING
 from boostmetric.metric import Metric
 from boostmetric.monitor import listening
 from boostmetric.reading import Table, may_hold_labels, read_comparisons
@@ -104,6 +106,11 @@ def fit(
     learner = _learner(settings.given(context), choose, quiet, comparisons, checkpoint)
     learner.set_params(n_jobs=jobs, random_state=seed)
     table = read(data, label, columns, drop)
+    if init in CENTRING and issparse(table.X):
+        raise CommandError(
+            f"--init {init} does not work with sparse X, such as svmlight files hold: use --init "
+            "scale, or reduce the number of features first."
+        )
     compared = None
     if comparisons is not None:
         compared = read_comparisons(comparisons, kind=kind, n_points=table.X.shape[0])
