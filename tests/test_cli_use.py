@@ -75,7 +75,8 @@ def test_what_transform_refuses(
     def said(*words: str | Path) -> str:
         return refusal(capsys, "transform", metric, *words)
 
-    assert "is there already: --force writes over it" in said(data, "-o", data)
+    (tmp_path / "old.csv").touch()
+    assert "is there already: --force writes over it" in said(data, "-o", tmp_path / "old.csv")
     assert "the name must end in one of .csv" in said(data, "-o", tmp_path / "z.xlsx")
     assert "can hold numbers only" in said(data, "-o", tmp_path / "z.npy", "-l", "kind")
     assert "there is no folder" in said(data, "-o", tmp_path / "no" / "z.csv")
@@ -149,6 +150,52 @@ def test_what_neighbors_refuses(
     assert refusal(capsys, *words, "--row", "3", "60") == (
         f"{data} has the rows 0 to 59; got --row 60."
     )
+
+
+# Files that a command reads are never written over.
+
+
+def test_no_command_writes_over_a_file_that_it_reads(
+    data: Path, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    triplets = made_triplets(tmp_path / "triplets.npy")
+    (tmp_path / "link.csv").symlink_to(data)
+    (tmp_path / "hard.png").hardlink_to(metric)
+    fit = ["fit", data, "-l", "kind", "-c", triplets, "--force"]
+    plot = ["plot", metric, data, "--kind", "projection", "--force"]
+    commands: list[list[str | Path]] = [
+        [*fit, "-o", data],
+        [*fit, "-o", tmp_path / "link.csv"],
+        [*fit, "-o", triplets],
+        [*fit, "-o", tmp_path / "new.bm", "--checkpoint", data, "--resume"],
+        [*fit, "-o", tmp_path / "new.bm", "--checkpoint", tmp_path / "new.bm", "--resume"],
+        ["transform", metric, data, "-o", data, "--force", "--drop", "kind"],
+        ["transform", metric, data, "-o", tmp_path / "link.csv", "--force", "--drop", "kind"],
+        [*plot, "-o", tmp_path / "hard.png"],
+    ]
+    before = {path: path.read_bytes() for path in (data, metric, triplets)}
+    for words in commands:
+        said = refusal(capsys, *words)
+        assert said.endswith("Choose another file for the output.")
+    assert {path: path.read_bytes() for path in before} == before
+    assert not (tmp_path / "new.bm").exists()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_label_called_like_a_component_is_refused(
+    suffix: str, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    X, y = made_points()
+    data, output = tmp_path / "t.csv", tmp_path / f"z{suffix}"
+    pd.DataFrame(X, columns=NAMES).assign(component1=y).to_csv(data, index=False)
+    said = refusal(capsys, "transform", metric, data, "--label", "component1", "-o", output)
+    assert said == (
+        f"{output}: the column of labels and another column would both be called 'component1'. "
+        "Rename the label in the data."
+    )
+    assert not output.exists()
+    result(capsys, "transform", metric, data, "--label", "component1", "-o", tmp_path / "z.npz")
+    assert np.load(tmp_path / "z.npz")["y"].tolist() == y.tolist()
 
 
 # inspect

@@ -122,7 +122,7 @@ def plot(
     what the components consist of; convergence: how the fit went; distances and roc: how well
     distances tell pairs of one class from others, before and after. The latter two need labels.
     """
-    check_output(output, force)
+    check_output(output, force, [metric, data])
     if output.suffix.lower() not in FORMATS:
         raise CommandError(f"{output}: the name of a picture ends in {', '.join(FORMATS)}.")
     learned = Metric.load(metric)
