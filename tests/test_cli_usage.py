@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import warnings
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from cli_tools import COMMAND, QUICK, call, installed, made_csv, refusal, result
 
+import _boostmetric_command
 import boostmetric
 from boostmetric import NotANumberError
 from boostmetric.cli import main
@@ -218,3 +220,50 @@ def test_a_mistake_of_the_program_is_not_hidden(
         monkeypatch.setattr("boostmetric.cli.options.read_table", failing(error))
         with pytest.raises(type(error)):
             main(["fit", str(tmp_path / "t.csv"), "-l", "a", "-o", str(tmp_path / "m")])
+
+
+# Ctrl-C while the command is starting.
+
+ENTRY = "import sys; from _boostmetric_command import main; sys.exit(main())"
+
+
+@pytest.mark.parametrize("name", ["__init__.py", "cli/__init__.py", "cli/app.py"])
+def test_ctrl_c_during_the_imports_is_no_traceback(name: str, tmp_path: Path) -> None:
+    real = Path(boostmetric.__file__).parent
+    fake = tmp_path / "boostmetric"
+    (fake / "cli").mkdir(parents=True)
+    (fake / "__init__.py").touch()
+    (fake / "cli" / "__init__.py").write_text((real / "cli" / "__init__.py").read_text())
+    (fake / name).write_text("import signal; signal.raise_signal(signal.SIGINT)\nprint('went on')")
+    done = subprocess.run(
+        [sys.executable, "-c", ENTRY, "fit"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{real.parent}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_the_entry_point_runs_the_command(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENTRY, "--version"], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (0, f"boostmetric {boostmetric.__version__}\n")
+
+
+def test_after_the_start_ctrl_c_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(sys, "argv", ["boostmetric", "--version"])
+    assert _boostmetric_command.main() == 0
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_that_is_ignored_stays_so() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with _boostmetric_command.quiet_ctrl_c():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

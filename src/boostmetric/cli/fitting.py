@@ -96,8 +96,8 @@ def fit(
     """Learn a metric from labels or comparisons.
 
     Labels are a column of DATA (--label), comparisons a file of their own (--comparisons); both may
-    be given. Ctrl-C ends the fit after the running iteration and saves what has been learned; before
-    the first iteration, and while settings are tried (--choose), there is nothing to save yet.
+    be given. Ctrl-C ends the fit after the running iteration and saves what has been learned;
+    before the first iteration, and while settings are tried (--choose), there is nothing to save.
     """
     check_output(output, force, [data, comparisons])
     if label is None and comparisons is None and not may_hold_labels(data):

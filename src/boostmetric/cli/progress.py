@@ -31,8 +31,8 @@ class Follower:
     """Shows what `boostmetric.monitor.listening` tells it: a live bar, or a line now and then.
 
     Until the first iteration is done there is nothing to keep, and Ctrl-C is a KeyboardInterrupt.
-    After that, the first Ctrl-C makes it ask for the end of the fit; `interrupted` says so. A second
-    one is a KeyboardInterrupt.
+    After that, the first Ctrl-C makes it ask for the end of the fit; `interrupted` says so. The
+    second one is a KeyboardInterrupt.
 
     Parameters
     ----------
