@@ -161,8 +161,8 @@ def test_no_command_writes_over_a_file_that_it_reads(
     triplets = made_triplets(tmp_path / "triplets.npy")
     (tmp_path / "link.csv").symlink_to(data)
     (tmp_path / "hard.png").hardlink_to(metric)
-    fit = ["fit", data, "-l", "kind", "-c", triplets, "--force"]
-    plot = ["plot", metric, data, "--kind", "projection", "--force"]
+    fit: list[str | Path] = ["fit", data, "-l", "kind", "-c", triplets, "--force"]
+    plot: list[str | Path] = ["plot", metric, data, "--kind", "projection", "--force"]
     commands: list[list[str | Path]] = [
         [*fit, "-o", data],
         [*fit, "-o", tmp_path / "link.csv"],
@@ -319,8 +319,8 @@ def test_huge_directions_are_one_line(
 ) -> None:
     path = tmp_path / "huge.bm"
     Metric(1e200 * np.eye(4), np.ones(4)).save(path)
-    for words in (["neighbors", path, data], ["evaluate", path, data, "-l", "kind"]):
-        assert "holds no valid metric" in refusal(capsys, *words)
+    for command in ("neighbors", "evaluate"):
+        assert "holds no valid metric" in refusal(capsys, command, path, data, "-l", "kind")
     assert "holds no valid metric" in refusal(capsys, "inspect", path)
 
 

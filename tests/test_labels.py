@@ -110,7 +110,7 @@ def test_lists_of_several_types_are_refused_though_numpy_makes_strings_of_them(
 
 def test_a_missing_label_in_a_list_of_strings_is_refused() -> None:
     X, _ = draw()
-    y = ["a", "b", "b", float("nan")] + ["a", "b"] * 18
+    y: Any = ["a", "b", "b", float("nan")] + ["a", "b"] * 18
     for learn in (BoostMetric().fit, BoostMetricCV().fit, Comparisons.from_labels):
         with pytest.raises(ValueError, match=MISSING):
             learn(X, y)

@@ -94,7 +94,7 @@ def binary_exponent(points: Points) -> int:
     >>> binary_exponent(np.array([[0.75, -5.0]]))
     3
     """
-    values = points.data if issparse(points) else points
+    values: Any = points.data if issparse(points) else points
     largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
     return math.frexp(largest)[1]
 
@@ -126,7 +126,7 @@ def scale(points: Points, exponent: int) -> None:
     >>> points
     array([[12.,  2.]])
     """
-    values = points.data if issparse(points) else points
+    values: Any = points.data if issparse(points) else points
     np.ldexp(values, exponent, out=values)
 
 
