@@ -123,7 +123,6 @@ def test_names_in_the_docs_exist(path: Path) -> None:
     [
         "boostmetric",
         "boostmetric.datasets",
-        "boostmetric.engines",
         "boostmetric.plots",
         "boostmetric.vision",
     ],

@@ -15,9 +15,6 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from boostmetric._version import __version__
 from boostmetric.checkpoint import Checkpoint, digest, settings_of
 from boostmetric.comparisons import Comparisons
-from boostmetric.engines.outside import is_outside, outside_data
-from boostmetric.engines.recipes import Stated
-from boostmetric.engines.sources import ComparisonSource, Source
 from boostmetric.evaluation import satisfied_share
 from boostmetric.initial import CENTRING, as_components, starting_transformation
 from boostmetric.labels import as_indicator, check_labels
@@ -33,7 +30,7 @@ from boostmetric.points import Points, are_identical, deviations
 from boostmetric.state import Status
 from boostmetric.training import Training, check_first_pass
 
-INESSENTIAL = ("checkpoint", "engine", "n_blocks", "n_jobs", "verbose", "warm_start")
+INESSENTIAL = ("checkpoint", "n_jobs", "verbose", "warm_start")
 """Parameters that what is learned does not depend on, given where the fit starts."""
 
 
@@ -104,14 +101,6 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         A file that follows the fit: it is written every few seconds and after every pass. Where the
         file of a fit that was killed is there, `fit` with the same data and parameters goes on from
         it, and ends as if it had never been interrupted.
-    engine : None, {"serial", "threads", "dask"}, address, Client or Engine, default=None
-        Who works on the comparisons: None learns from them in one piece; the others from blocks of
-        them, one after another, in threads, or on the cluster of a `distributed.Client` or of the
-        scheduler at an address ("dask" starts a cluster on this machine). Blocks are for the
-        stage-wise solver with one direction in an iteration. What is learned does not depend on the
-        engine, given the number of blocks.
-    n_blocks : int or None, default=None
-        Number of blocks; None is one for each worker, or more where one would not fit.
     n_jobs : int or None, default=None
         Number of threads that look for neighbours. The result does not depend on it.
     random_state : int, RandomState or None, default=None
@@ -184,8 +173,6 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         n_iter_no_change: int = 50,
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
-        engine: Any = None,
-        n_blocks: int | None = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
@@ -209,8 +196,6 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         self.n_iter_no_change = n_iter_no_change
         self.warm_start = warm_start
         self.checkpoint = checkpoint
-        self.engine = engine
-        self.n_blocks = n_blocks
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -229,14 +214,10 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         Parameters
         ----------
         X : array of shape (n, D); float32 is kept, anything else becomes float64. A sparse X stays
-            sparse, but for its products with directions. Or points that are not in memory: an array
-            or DataFrame of Dask, a Zarr array, or the path of a .npy file, a Zarr array or a
-            Parquet dataset (`engines.sources.as_source`)
+            sparse, but for its products with directions
         y : array of shape (n,), labels of any type; or an indicator of shape (n, L) of 0 and 1,
-            dense or sparse: points that share a label are similar. Of a DataFrame of Dask or a
-            Parquet dataset, the name of the column of labels
-        comparisons : Comparisons of the rows of this X. Of points that are not in memory also
-            triplets or quadruplets that are not, (m, 3) or (m, 4) row numbers in such a form
+            dense or sparse: points that share a label are similar
+        comparisons : Comparisons of the rows of this X
         sample_weight : array of shape (n,), the weight of the comparisons that are made from a
             point and its neighbours; a weight of 2 is the same as giving the point twice, one of 0
             as leaving it out
@@ -245,21 +226,15 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         -------
         self
         """
-        check_parameters(self.get_params(deep=False), is_outside(X))
+        check_parameters(self.get_params(deep=False))
         resumed = getattr(self, "_resume", None) if self.warm_start else None
-        points: Points | Source
-        stated: Stated | None = comparisons
-        if is_outside(X):
-            points, labels, stated = self._outside(X, y, comparisons, sample_weight)
-            weights = None
-        else:
-            points = self._validate_points(X, reset=resumed is None)
-            labels, weights = self._check_targets(points, y, comparisons, sample_weight)
-            self._check_needs(labels, sample_weight)
-            if are_identical(points):
-                raise ValueError(
-                    f"all {points.shape[0]} points are identical: there is no metric to learn."
-                )
+        points = self._validate_points(X, reset=resumed is None)
+        labels, weights = self._check_targets(points, y, comparisons, sample_weight)
+        self._check_needs(labels, sample_weight)
+        if are_identical(points):
+            raise ValueError(
+                f"all {points.shape[0]} points are identical: there is no metric to learn."
+            )
         if isinstance(self.n_components, Integral) and self.n_components > points.shape[1]:
             raise ValueError(
                 f"n_components={self.n_components}, but X has {points.shape[1]} features."
@@ -271,7 +246,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         )
         base = None if base is None else base.astype(points.dtype)
         n_passes = 1 if resumed else self.n_passes
-        training = self._training(points, labels, weights, stated, base, start)
+        training = self._training(points, labels, weights, comparisons, base, start)
         fit_data = {"X": points, "y": y, "metadata": {"sample_weight": sample_weight}}
         monitor = Monitor(self, self._metric_attributes, n_passes, fit_data, training.n_done)
         passes, failure = completed(training.passes(monitor, points, base, n_passes))
@@ -316,9 +291,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         X = self._validate_points(X, reset=False)
         labels, _ = self._check_targets(X, y, comparisons, None)
         training = Training(labels, comparisons=comparisons, n_neighbors=self._neighbors())
-        compared = training.compare(X)
-        assert isinstance(compared, Comparisons)
-        return satisfied_share(self.metric_, X, compared)
+        return satisfied_share(self.metric_, X, training.compare(X))
 
     def _neighbors(self) -> tuple[int, int]:
         """The numbers of targets and of impostors."""
@@ -356,34 +329,6 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         _, weights = check_labels(labels, sample_weight)
         return labels, weights
 
-    def _outside(
-        self,
-        X: Any,
-        y: Any,
-        comparisons: Any,
-        sample_weight: ArrayLike | None,
-    ) -> tuple[Source, NDArray | None, Stated | None]:
-        """Points that are not in memory, their labels or their comparisons; refuses the rest."""
-        for name, given, will_do in (
-            ("sample_weight", sample_weight, sample_weight is None),
-            ("init", self.init, not isinstance(self.init, str)),
-            ("early_stopping", self.early_stopping, not self.early_stopping),
-            ("neighbors", self.neighbors, isinstance(self.neighbors, str)),
-        ):
-            if not will_do:
-                raise ValueError(
-                    f"{name}={given!r:.80} needs points in memory, and X is a "
-                    f"{type(X).__name__}: leave {name} out, or read X first."
-                )
-        source, labels, stated = outside_data(X, y, comparisons)
-        if labels is None and self.n_passes > 1:
-            raise ValueError(f"n_passes={self.n_passes} needs labels y: comparisons alone came.")
-        self.n_features_in_ = source.shape[1]
-        self.__dict__.pop("feature_names_in_", None)
-        if source.feature_names is not None:
-            self.feature_names_in_ = np.array(source.feature_names, dtype=object)
-        return source, labels, stated
-
     def _check_needs(
         self, labels: NDArray | csr_array | None, sample_weight: ArrayLike | None
     ) -> None:
@@ -406,10 +351,10 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
 
     def _training(
         self,
-        X: Points | Source,
+        X: Points,
         labels: NDArray | csr_array | None,
         weights: NDArray | None,
-        comparisons: Stated | None,
+        comparisons: Comparisons | None,
         base: NDArray | None,
         start: Metric | None,
     ) -> Training:
@@ -420,7 +365,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
             checkpoint = Checkpoint(
                 self.checkpoint,
                 settings_of(settings | {"boostmetric": __version__}),
-                digest(*map(_identified, (X, labels, weights, comparisons, base, start))),
+                digest(X, labels, weights, comparisons, base, start),
             )
         return Training(
             labels,
@@ -437,8 +382,6 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
                 **options_of(self.get_params(deep=False)),
                 "start": start,
             },
-            engine=self.engine or ("serial" if isinstance(X, Source) else None),
-            n_blocks=self.n_blocks,
         )
 
     def __sklearn_tags__(self) -> Tags:
@@ -446,12 +389,11 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         tags.input_tags.sparse = not (isinstance(self.init, str) and self.init in CENTRING)
         return tags
 
-    def _facts(self, X: Points | Source, n_comparisons: int) -> dict[str, Any]:
+    def _facts(self, X: Points, n_comparisons: int) -> dict[str, Any]:
         """What the metric is to tell of the fit."""
-        known = {} if isinstance(X, Source) else {"deviations": deviations(X).tolist()}
         return {
             "n_samples": X.shape[0],
-            **known,
+            "deviations": deviations(X).tolist(),
             "n_comparisons": n_comparisons,
             "n_iter": self.n_iter_,
             "status": self.status_.name,
@@ -465,8 +407,3 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         if self.n_components is not None:
             metric = metric.truncate(self.n_components)
         return {"metric_": metric, "components_": metric.components}
-
-
-def _identified(part: Any) -> Any:
-    """What a digest is taken of: of what is not in memory, its name and shape."""
-    return part.identity if isinstance(part, Source | ComparisonSource) else part

@@ -11,11 +11,9 @@ from typing import Any
 
 from boostmetric.boosting import DEFAULT_ALPHA
 from boostmetric.eigen import EIGEN_SOLVERS
-from boostmetric.engines.choice import check_engine
-from boostmetric.engines.fitting import check_options
 from boostmetric.initial import INITS
 from boostmetric.losses import LOSSES, Hinge, Loss, as_loss
-from boostmetric.neighbors import APPROXIMATE, check_index
+from boostmetric.neighbors import check_index
 from boostmetric.regularizers import REGULARIZERS
 from boostmetric.solvers import (
     SOLVERS,
@@ -86,7 +84,6 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "tol": (lambda value: value is None or _is_number(value), "None or a number, 0 or more"),
     "validation_fraction": (_is_share, "a number between 0 and 1"),
     "n_iter_no_change": (_is_count, COUNT),
-    "n_blocks": (lambda value: value is None or _is_count(value), f"None or {COUNT}"),
     "checkpoint": (
         lambda value: value is None or _can_be_written(value),
         "None or the path of a file, in a folder that exists and may be written to",
@@ -96,23 +93,14 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
 """For a parameter: whether a value will do, and what is needed."""
 
 
-def check_parameters(parameters: Mapping[str, Any], outside: bool = False) -> None:
-    """Raise a ValueError for the first parameter that is out of range.
-
-    Parameters
-    ----------
-    parameters : of a `BoostMetric`
-    outside : whether the points are not in memory, and neighbours are looked for on the engine
-    """
+def check_parameters(parameters: Mapping[str, Any]) -> None:
+    """Raise a ValueError for the first parameter of a `BoostMetric` that is out of range."""
     for name, (will_do, needed) in RULES.items():
         if not will_do(parameters[name]):
             raise ValueError(f"{name}={parameters[name]!r} will not do: {needed} is needed.")
-    if parameters["neighbors"] not in (("exact", APPROXIMATE) if outside else ("exact",)):
+    if parameters["neighbors"] != "exact":
         check_index(parameters["neighbors"])
     loss = as_loss(parameters["loss"])
-    if parameters["engine"] is not None:
-        check_engine(parameters["engine"])
-        check_options(loss, *(parameters[name] for name in ("solver", "block_size", "tol")))
     check_combination(loss, parameters["solver"] or default_solver(loss), parameters["regularizer"])
     alpha = parameters["alpha"]
     if isinstance(loss, Hinge):

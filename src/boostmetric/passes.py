@@ -27,11 +27,6 @@ class Pass:
         return self.fit.metric if self.base is None else self.fit.metric.compose(self.base)
 
 
-def mapped(X: Any, base: NDArray) -> Any:
-    """X·baseᵀ, of an array or of a source of points."""
-    return X.mapped(base) if hasattr(X, "mapped") else X @ base.T
-
-
 def boost_passes(
     X: Any,
     base: NDArray | None,
@@ -44,7 +39,7 @@ def boost_passes(
 
     Parameters
     ----------
-    X : array of shape (n, D), or a source of such points
+    X : array of shape (n, D)
     base : array of shape (d, D), the transformation before the first pass, or None
     n_passes : number of passes at most
     compare : makes the comparisons of a pass from the points in its space
@@ -61,7 +56,7 @@ def boost_passes(
         if number < len(done):
             this = Pass(base, done[number])
         else:
-            points = X if base is None else mapped(X, base)
+            points = X if base is None else X @ base.T
             try:
                 this = Pass(base, run(base, points, compare(points)).outcome())
             except NotANumberError as error:

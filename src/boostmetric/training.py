@@ -16,11 +16,6 @@ from boostmetric._warn import warn
 from boostmetric.boosting import boost
 from boostmetric.checkpoint import Checkpoint
 from boostmetric.comparisons import Comparisons
-from boostmetric.engines.choice import engine_of
-from boostmetric.engines.engine import EngineError
-from boostmetric.engines.fitting import boost_in_blocks
-from boostmetric.engines.recipes import Neighbours, Stated
-from boostmetric.engines.sources import Source
 from boostmetric.evaluation import knn_error, satisfied_share, unlike_share
 from boostmetric.holdout import (
     CHEAP,
@@ -57,12 +52,11 @@ class Training:
     rng : chooses what is held out
     checkpoint : follows the fit, or None
     boosting : the keyword arguments of `boost` but for the callback
-    engine, n_blocks : as of `boost_in_blocks`; no engine for a fit in one piece
     """
 
     labels: NDArray | csr_array | None
     weights: NDArray | None = None
-    comparisons: Stated | None = None
+    comparisons: Comparisons | None = None
     n_neighbors: tuple[int, int] = (3, 3)
     neighbors: str | Index = "exact"
     n_jobs: int | None = None
@@ -71,8 +65,6 @@ class Training:
     rng: np.random.RandomState = field(default_factory=np.random.RandomState)
     checkpoint: Checkpoint | None = None
     boosting: dict[str, Any] = field(default_factory=dict)
-    engine: Any = None
-    n_blocks: int | None = None
 
     def __post_init__(self) -> None:
         self._best_error = math.inf if self.checkpoint is None else self.checkpoint.best_error
@@ -88,7 +80,7 @@ class Training:
                     self.labels, self.weights, self.validation_fraction, self.rng
                 )
             self._held_out = chosen
-        elif isinstance(self.comparisons, Comparisons):
+        elif self.comparisons is not None:
             m = len(self.comparisons)
             if chosen is None:
                 chosen = hold_out_comparisons(m, self.validation_fraction, self.rng)
@@ -103,7 +95,7 @@ class Training:
         return 0 if self.checkpoint is None else len(self.checkpoint.passes)
 
     def passes(
-        self, monitor: Monitor, X: Points | Source, base: NDArray | None, n_passes: int
+        self, monitor: Monitor, X: Points, base: NDArray | None, n_passes: int
     ) -> Iterator[Pass]:
         """The passes of a fit (`boost_passes`), until one is stopped; the checkpoint follows."""
         checkpoint = self.checkpoint
@@ -119,17 +111,11 @@ class Training:
         if checkpoint is not None:
             checkpoint.finish()
 
-    def compare(self, points: Points | Source) -> Stated:
+    def compare(self, points: Points) -> Comparisons:
         """The comparisons to learn from; neighbours are those among the given points."""
         if self.labels is None:
             assert self.comparisons is not None
             return self.comparisons
-        if isinstance(points, Source):
-            with engine_of(self.engine) as engine:
-                assert isinstance(self.neighbors, str)
-                return Neighbours.among(
-                    points, self.labels, *self.n_neighbors, engine, self.neighbors
-                )
         weights = self.weights
         if isinstance(self._held_out, np.ndarray) and weights is not None:
             weights = weights.copy()
@@ -142,19 +128,15 @@ class Training:
             sample_weight=weights,
             n_jobs=self.n_jobs,
         )
-        if self.comparisons is None:
-            return mined
-        assert isinstance(self.comparisons, Comparisons)
-        return mined + self.comparisons
+        return mined if self.comparisons is None else mined + self.comparisons
 
     def run(self, monitor: Monitor, base: NDArray | None, points: Any, comparisons: Any) -> Fit:
         """One pass on points that `base`, if any, has mapped; what early stopping keeps of it."""
         options = dict(self.boosting)
-        if self.engine is None:
-            options["block_size"] = options["block_size"] or default_block_size(
-                options["loss"], options["solver"], points.shape[1], comparisons.n_counted
-            )
-        monitor.begin_pass(n_iterations=-(-options["max_iter"] // (options["block_size"] or 1)))
+        options["block_size"] = options["block_size"] or default_block_size(
+            options["loss"], options["solver"], points.shape[1], comparisons.n_counted
+        )
+        monitor.begin_pass(n_iterations=-(-options["max_iter"] // options["block_size"]))
         early_stopping, checkpoint = self._early_stopping(points), self.checkpoint
         if checkpoint is not None and checkpoint.running:
             options["resume"] = checkpoint.running
@@ -172,17 +154,7 @@ class Training:
                 checkpoint.follow(lambda: snapshot(fit), now=stop)
             return over or stop
 
-        fit: Fit
-        if self.engine is None:
-            fit = boost(points, comparisons, callback=callback, **options)
-        else:
-            blocks = {"engine": self.engine, "n_blocks": self.n_blocks}
-            try:
-                fit = boost_in_blocks(points, comparisons, callback=callback, **blocks, **options)
-            except EngineError as error:
-                if checkpoint is None or not checkpoint.path.exists():
-                    raise
-                raise EngineError(f"{error} The fit goes on from {checkpoint.path}.") from error
+        fit = boost(points, comparisons, callback=callback, **options)
         if early_stopping is not None:
             early_stopping.keep_best(fit)
             self._best_error = early_stopping.best_error

@@ -20,7 +20,6 @@ from boostmetric.cli.looking import inspect, plot
 from boostmetric.cli.using import neighbors, transform
 from boostmetric.datasets import DatasetError
 from boostmetric.demo import DemoError
-from boostmetric.engines.engine import EngineError
 from boostmetric.experiments.experiment import ExperimentError
 from boostmetric.experiments.report import ReportError
 
@@ -31,7 +30,6 @@ ERRORS = (
     CommandError,
     DemoError,
     DatasetError,
-    EngineError,
     ExperimentError,
     ReportError,
     ImportError,
