@@ -25,7 +25,7 @@ from cli_tools import (
 
 from boostmetric import BoostMetric, BoostMetricCV, Comparisons, Metric
 from boostmetric.cli.progress import Follower
-from boostmetric.monitor import Progress
+from boostmetric.estimators.callbacks import Progress
 
 SLOW = ["--solver", "totally_corrective", "--max-iter", "100000"]
 """Settings with which a fit to noise takes minutes."""
@@ -130,7 +130,7 @@ def test_choose_is_the_estimator_that_chooses(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = [{"loss": "logistic", "max_iter": 20}, {"loss": "exponential", "max_iter": 20}]
-    monkeypatch.setattr("boostmetric.selection.RECIPE", recipe)
+    monkeypatch.setattr("boostmetric.estimators.cv.RECIPE", recipe)
     said = call(capsys, "fit", data, "-l", "kind", "-o", tmp_path / "m", "--choose", "--seed", "3")
     assert said.code == 0
     X, y = made_points()
@@ -225,7 +225,7 @@ def test_errors_of_the_library_are_one_line(
     assert "must be below 1" in refusal(capsys, *common, "--alpha", "2")
     triplets = made_triplets(tmp_path / "t.npy")
     words = [*common[:4], "--comparisons", str(triplets), "--drop", "kind", "--passes", "2"]
-    assert "needs labels y: comparisons alone came." in refusal(capsys, *words)
+    assert "requires y." in refusal(capsys, *words)
     assert not (tmp_path / "m").exists()
 
 

@@ -13,8 +13,8 @@ from sklearn.neighbors import NearestNeighbors
 
 from boostmetric import BoostMetric, BoostMetricCV, Comparisons, blockwise, knn_error
 from boostmetric.blockwise import blockwise_targets_and_impostors
+from boostmetric.estimators.early_stopping import hold_out_points
 from boostmetric.evaluation import unlike_share
-from boostmetric.holdout import hold_out_points
 from boostmetric.labels import Labels
 from boostmetric.mining import NONE
 
@@ -264,7 +264,7 @@ def test_weights_of_which_nothing_can_be_learned() -> None:
 
 @pytest.mark.parametrize("init", ["whiten", "lda"])
 def test_transformations_by_class_are_refused(init: str) -> None:
-    with pytest.raises(ValueError, match=f"init='{init}' goes by classes, but points have several"):
+    with pytest.raises(ValueError, match=f"init='{init}' requires one class per point"):
         BoostMetric(init=init).fit(*draw())
 
 

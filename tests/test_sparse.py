@@ -22,7 +22,7 @@ from boostmetric import (
     knn_error,
     metric,
 )
-from boostmetric.initial import as_components, spread, starting_transformation
+from boostmetric.estimators.initial import as_components, spread, starting_transformation
 from boostmetric.labels import Labels
 from boostmetric.mining import nearest_targets_and_impostors
 from boostmetric.points import are_identical, as_points, centred, distinct_points

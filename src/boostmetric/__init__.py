@@ -3,9 +3,8 @@
 from boostmetric._archive import ArchiveError
 from boostmetric._version import __version__
 from boostmetric.boosting import alpha_path, boost, learn_psd
-from boostmetric.checkpoint import CheckpointError
 from boostmetric.comparisons import Comparisons
-from boostmetric.estimators import BoostMetric
+from boostmetric.estimators import BoostMetric, BoostMetricCV, CheckpointError
 from boostmetric.evaluation import knn_error, satisfied_share, unlike_share
 from boostmetric.export import to_onnx
 from boostmetric.laplacian import ComparisonOperator
@@ -23,7 +22,6 @@ from boostmetric.metric import Metric
 from boostmetric.mknn import MkNN
 from boostmetric.operators import LowRankOperator, Operator, StackOperator
 from boostmetric.regularizers import REGULARIZERS, Frobenius, Trace
-from boostmetric.selection import BoostMetricCV
 from boostmetric.state import Boosting, Iteration, Status
 from boostmetric.verification import PairVerifier, RocCurve
 

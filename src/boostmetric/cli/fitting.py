@@ -31,11 +31,9 @@ from boostmetric.cli.options import (
 from boostmetric.cli.progress import Follower
 from boostmetric.cli.settings import DEFAULTS
 from boostmetric.comparisons import Comparisons
-from boostmetric.estimators import BoostMetric
+from boostmetric.estimators import RECIPE, BoostMetric, BoostMetricCV, listening
 from boostmetric.metric import Metric
-from boostmetric.monitor import listening
 from boostmetric.reading import Table, may_hold_labels, read_comparisons
-from boostmetric.selection import RECIPE, BoostMetricCV
 from boostmetric.state import Status
 
 INSTEAD = "or give --comparisons"

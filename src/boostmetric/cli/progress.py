@@ -19,7 +19,7 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from boostmetric.cli.command import say
-from boostmetric.monitor import Progress
+from boostmetric.estimators import Progress
 
 EVERY = 10.0
 """Seconds from one line to the next where standard error is no terminal."""

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from boostmetric.cli.command import count, neighbor_counts, number, one_of, rank
-from boostmetric.estimators import BoostMetric
-from boostmetric.initial import INITS
+from boostmetric.estimators import INITS, BoostMetric
 from boostmetric.losses import LOSSES
 from boostmetric.regularizers import REGULARIZERS
 from boostmetric.solvers import SOLVERS

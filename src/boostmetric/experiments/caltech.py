@@ -40,7 +40,7 @@ from sklearn.svm import LinearSVC
 
 from boostmetric.comparisons import Comparisons
 from boostmetric.datasets import Part
-from boostmetric.estimators import BoostMetric
+from boostmetric.estimators import BoostMetric, BoostMetricCV
 from boostmetric.evaluation import knn_error
 from boostmetric.experiments.cells import Cell, Record
 from boostmetric.experiments.experiment import (
@@ -53,7 +53,6 @@ from boostmetric.experiments.experiment import (
 )
 from boostmetric.experiments.methods import Learned, elsewhere
 from boostmetric.retrieval import retrieval_scores
-from boostmetric.selection import BoostMetricCV
 from boostmetric.vision import BagOfVisualWords, FeatureCache, LabelledImages, load_caltech101
 from boostmetric.vision.packages import PACKAGES, needed
 from boostmetric.vision.words import NORMS

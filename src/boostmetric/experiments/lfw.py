@@ -40,10 +40,9 @@ from sklearn.preprocessing import StandardScaler, normalize
 
 from boostmetric.comparisons import Comparisons
 from boostmetric.datasets.catalogue import folder_of
-from boostmetric.estimators import BoostMetric
+from boostmetric.estimators import BoostMetric, starting_transformation
 from boostmetric.experiments.cells import Cell, Record
 from boostmetric.experiments.experiment import Experiment, ExperimentError, all_seeds, measured
-from boostmetric.initial import starting_transformation
 from boostmetric.mknn import MkNN
 from boostmetric.pairs import drawn_triplets, pair_distances
 from boostmetric.verification import best_cut, equal_error

@@ -20,11 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boostmetric.datasets import Split
-from boostmetric.estimators import BoostMetric
+from boostmetric.estimators import BoostMetric, BoostMetricCV, Trial
 from boostmetric.evaluation import knn_error
 from boostmetric.experiments import peer
-from boostmetric.selection import BoostMetricCV
-from boostmetric.trials import Trial
 
 N_PASSES = 3
 """Of the rows "MP"; the paper does not state its number."""

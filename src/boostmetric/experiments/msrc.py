@@ -35,9 +35,9 @@ from numpy.typing import NDArray
 from sklearn.metrics import confusion_matrix
 
 from boostmetric._version import __version__
-from boostmetric.checkpoint import digest
 from boostmetric.datasets import Part
-from boostmetric.estimators import BoostMetric
+from boostmetric.estimators import BoostMetric, BoostMetricCV
+from boostmetric.estimators.checkpoint import digest
 from boostmetric.evaluation import majority, nearest_labels
 from boostmetric.experiments.cells import Cell, Record
 from boostmetric.experiments.experiment import (
@@ -50,7 +50,6 @@ from boostmetric.experiments.experiment import (
     measured,
 )
 from boostmetric.experiments.methods import Learned, elsewhere
-from boostmetric.selection import BoostMetricCV
 from boostmetric.vision import (
     BagOfVisualWords,
     FeatureCache,
