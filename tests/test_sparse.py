@@ -393,7 +393,7 @@ def test_an_index_is_refused() -> None:
 
 def test_candidates_need_dense_points() -> None:
     X, y = draw(n=40, D=6)
-    with pytest.raises(TypeError, match=r"BoostMetricCV needs a dense X, and a sparse one came\."):
+    with pytest.raises(TypeError, match=r"BoostMetricCV requires a dense X, got a sparse one\."):
         BoostMetricCV().fit(csr_array(X), y)
 
 

@@ -411,7 +411,8 @@ def test_a_loss_whose_state_cannot_be_read_is_rejected(tmp_path: Path) -> None:
 
 def test_gaps_are_not_taken_for_weights(tmp_path: Path) -> None:
     X, _ = load_wine(return_X_y=True)
-    triplets = np.random.default_rng(0).integers(0, len(X), (300, 3))
+    rng = np.random.default_rng(0)
+    triplets = [rng.permutation(len(X))[:3] for _ in range(300)]
     numbers = np.linspace(0.5, 2, 300)
     learner = BoostMetric(max_iter=9, checkpoint=tmp_path / "c")
     with listening(stop_after(2)):

@@ -28,7 +28,7 @@ STOPPING = "Stopping after this iteration, and keeping what was learned. Ctrl-C 
 
 
 class Follower:
-    """Shows what `boostmetric.monitor.listening` tells it: a live bar, or a line now and then.
+    """Shows what `boostmetric.estimators.listening` tells it: a live bar, or a line now and then.
 
     The first Ctrl-C makes it ask for the end of the fit; `interrupted` says so. A second one is a
     KeyboardInterrupt.

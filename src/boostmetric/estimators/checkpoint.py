@@ -277,7 +277,7 @@ def settings_of(parameters: Mapping[str, Any]) -> dict[str, str]:
     >>> settings_of({"alpha": 0.5, "rng": np.random.RandomState(0)})
     {'alpha': '0.5', 'rng': 'RandomState(MT19937)'}
     >>> settings_of({"init": np.eye(1)})
-    {'init': 'array([[1.]]) (digest 3d02f5e1)'}
+    {'init': 'array([[1.]]) (digest ...)'}
     """
     texts = {}
     for name, value in parameters.items():
