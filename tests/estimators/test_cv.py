@@ -17,7 +17,14 @@ from sklearn.base import clone
 from sklearn.datasets import load_wine
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from boostmetric import BoostMetric, BoostMetricCV, Comparisons, Status
+from boostmetric import (
+    BoostMetric,
+    BoostMetricCV,
+    Comparisons,
+    Logistic,
+    NotANumberError,
+    Status,
+)
 from boostmetric.estimators import cv
 from boostmetric.estimators.cv import CANDIDATE_PARAMETERS, RECIPE
 from boostmetric.estimators.early_stopping import hold_out_points
@@ -501,6 +508,31 @@ def test_bad_validation_points_are_refused(
 def test_bad_labels(labels: Any, message: str, blobs: Data, idle: None) -> None:
     with pytest.raises(ValueError, match=message):
         BoostMetricCV([FEW]).fit(blobs[0], labels)
+
+
+class FailsLate(Logistic):
+    """The logistic loss, NaN from the duals after some calls."""
+
+    n_good, n_calls = math.inf, 0
+
+    def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
+        type(self).n_calls += 1
+        duals = super().duals(margins, weights)
+        return duals if self.n_calls <= self.n_good else np.full_like(duals, np.nan)
+
+
+@pytest.mark.usefixtures("without_doubt")
+@pytest.mark.parametrize("n_missing", [1, 5])
+def test_a_failure_of_the_last_fit_is_raised(
+    n_missing: int, blobs: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FailsLate, "n_calls", 0)
+    learner = BoostMetricCV([{"loss": FailsLate(), "max_iter": 12}], n_splits=1, random_state=0)
+    assert learner.fit(*blobs).stops_
+    monkeypatch.setattr(FailsLate, "n_good", FailsLate.n_calls - n_missing)
+    monkeypatch.setattr(FailsLate, "n_calls", 0)
+    with pytest.raises(NotANumberError, match="in iteration"):
+        clone(learner).fit(*blobs)
 
 
 def test_too_few_points_to_hold_any_out_are_told_without_other_parameters() -> None:

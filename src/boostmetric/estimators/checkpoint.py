@@ -145,9 +145,11 @@ class Checkpoint:
         """Let the early stopping of the unfinished pass continue where it was."""
         try:
             stopping.resume(self._stopping)
+            if math.isnan(stopping.best_error):
+                raise ValueError("the lowest error is NaN")
             best = stopping.best_metric
-            if math.isnan(stopping.best_error) or (best and best.n_features != n_features):
-                raise ValueError(f"error {stopping.best_error}, metric {best}")
+            if best is not None and best.n_features != n_features:
+                raise ValueError(f"{best.n_features} features instead of {n_features}")
         except MALFORMED as error:
             self._reject(f"the state of early stopping is malformed: {error!r}", error)
 

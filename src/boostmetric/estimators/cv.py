@@ -219,9 +219,11 @@ class BoostMetricCV(LearnedMetric):
         if X_val is None or not is_learned:  # with X_val the first split has learned from all of X
             everything, learner = Split(X, y, X[:0], y[:0]), learners[position]
             base = everything.start(learner)
-            passes, _ = run_passes(
+            passes, failure = run_passes(
                 X, base, everything.comparer(learner), _options(learner), self.stops_
             )
+            if failure is not None:
+                raise failure
             for done in passes:
                 if done.outcome.metric.n_directions:
                     base = done.metric.components
