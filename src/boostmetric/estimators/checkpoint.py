@@ -123,23 +123,33 @@ class Checkpoint:
         Parameters
         ----------
         template : the snapshot of a fit of the same problem before its first step. Axes of length 0
-            grow with the steps; all other lengths must agree. Only `history` may contain NaN
+            grow with the steps; all other lengths must agree. Only `history` may contain NaN, and
+            infinity only arrays that contain it here
         """
+        running = self.running
         for name, expected in template.items():
-            found = self.running.get(name)
+            found = running.get(name)
             if found is None:
                 self._reject(f"{RUNNING}{name} is missing")
-            if found.dtype != expected.dtype or len(found.shape) != len(expected.shape):
+            if found.dtype != expected.dtype or found.ndim != expected.ndim:
                 self._reject(f"{RUNNING}{name} is of type {found.dtype} and shape {found.shape}")
             for length, needed in zip(found.shape, expected.shape, strict=True):
                 if needed not in (0, length):
                     self._reject(f"{RUNNING}{name} has the shape {found.shape}")
-        for name, array in self.running.items():
+            if name != "history" and np.isfinite(expected).all() > np.isfinite(found).all():
+                self._reject(f"{RUNNING}{name} contains NaN or infinity")
+        for name, array in running.items():
             if name != "history" and np.isnan(array).any():
                 self._reject(f"{RUNNING}{name} contains NaN")
-        steps = self.running.get("history")
-        if steps is not None:
-            self._history(steps)
+        try:
+            if "history" in running:
+                self._history(running["history"])
+            if "directions" in running:
+                Metric(running["directions"], running["coefs"])
+        except CheckpointError:
+            raise
+        except MALFORMED as error:
+            self._reject(f"the unfinished pass is malformed: {error!r}", error)
 
     def resume_early_stopping(self, stopping: EarlyStopping, n_features: int) -> None:
         """Let the early stopping of the unfinished pass continue where it was."""
