@@ -453,6 +453,15 @@ def with_entry(name: str, value: float) -> Change:
     return with_array(name, change)
 
 
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> BoostMetric:
+    """A fit with early stopping that was stopped in its second pass."""
+    learner = BoostMetric(max_iter=4, n_passes=3, early_stopping=True, random_state=0, block_size=1)
+    learner.set_params(checkpoint=tmp_path_factory.mktemp("interrupted") / "c")
+    with listening(stop_after(6)):
+        return learner.fit(*load_wine(return_X_y=True))
+
+
 def with_best(n_features: int) -> Change:
     metric = {"stopping_directions": np.eye(n_features), "stopping_coefs": np.ones(n_features)}
     return lambda facts, arrays: arrays.update(metric)
@@ -516,19 +525,16 @@ def without_directions(facts: dict[str, Any], arrays: dict[str, NDArray]) -> Non
         (with_array("held_out", lambda a: np.r_[a, a]), "held_out does not contain distinct"),
     ],
 )
-def test_malformed_contents_are_named(change: Change, reason: str, tmp_path: Path) -> None:
-    X, y = load_wine(return_X_y=True)
-    path = tmp_path / "c"
-    learner = BoostMetric(max_iter=4, n_passes=3, early_stopping=True, random_state=0)
-    learner.set_params(checkpoint=path, block_size=1)
-    with listening(stop_after(6)):
-        learner.fit(X, y)
-    facts, arrays = read_archive(path, KIND, VERSION)
+def test_malformed_contents_are_named(
+    change: Change, reason: str, interrupted: BoostMetric, tmp_path: Path
+) -> None:
+    facts, arrays = read_archive(interrupted.checkpoint, KIND, VERSION)
     assert {name.split("_")[0] for name in arrays} >= {"pass0", "running", "stopping", "held"}
     change(facts, arrays)
-    write_archive(path, KIND, VERSION, facts, arrays)
+    write_archive(tmp_path / "c", KIND, VERSION, facts, arrays)
+    learner = clone(interrupted).set_params(checkpoint=tmp_path / "c")
     with pytest.raises(CheckpointError, match=f"c is not a valid checkpoint.*{reason}.*remove the"):
-        learner.fit(X, y)
+        learner.fit(*load_wine(return_X_y=True))
 
 
 def test_an_unchanged_file_is_valid_after_all(tmp_path: Path) -> None:
