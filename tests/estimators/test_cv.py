@@ -524,15 +524,16 @@ class FailsLate(Logistic):
 @pytest.mark.usefixtures("without_doubt")
 @pytest.mark.parametrize("n_missing", [1, 5])
 def test_a_failure_of_the_last_fit_is_raised(
-    n_missing: int, blobs: Data, monkeypatch: pytest.MonkeyPatch
+    n_missing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    X, y = load_wine(return_X_y=True)
     monkeypatch.setattr(FailsLate, "n_calls", 0)
     learner = BoostMetricCV([{"loss": FailsLate(), "max_iter": 12}], n_splits=1, random_state=0)
-    assert learner.fit(*blobs).stops_
+    assert learner.fit(X, y).stops_
     monkeypatch.setattr(FailsLate, "n_good", FailsLate.n_calls - n_missing)
     monkeypatch.setattr(FailsLate, "n_calls", 0)
     with pytest.raises(NotANumberError, match="in iteration"):
-        clone(learner).fit(*blobs)
+        clone(learner).fit(X, y)
 
 
 def test_too_few_points_to_hold_any_out_are_told_without_other_parameters() -> None:
