@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 import numpy as np
 import report
+from boostmetric.corrective import _by_column, _by_matrix, _columns
 
 from boostmetric import LOSSES, ComparisonOperator, Comparisons, Trace
-from boostmetric.corrective import _by_column, _by_matrix, _columns
 from boostmetric.problem import Problem
 
 TITLE = "One evaluation at the size of MNIST"

@@ -32,8 +32,7 @@ from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
 
 from boostmetric import BoostMetric, ComparisonOperator, Comparisons, boost, kernels, knn_error
-from boostmetric.eigen import leading_eigenpair
-from boostmetric.state import Boosting
+from boostmetric.solvers import Boosting, leading_eigenpair
 
 TITLE = "Speed, beside one nearest-neighbour search"
 

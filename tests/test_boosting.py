@@ -10,7 +10,6 @@ from scipy.special import expit, logsumexp, softmax
 from sklearn.datasets import load_wine
 
 from boostmetric import LOSSES, Boosting, Comparisons, Loss, Metric, Status, boost, laplacian
-from boostmetric.passes import boost_passes
 
 EXPONENTIAL, LOGISTIC = LOSSES["exponential"], LOSSES["logistic"]
 
@@ -482,57 +481,3 @@ def test_values_too_large_to_square_are_refused(
     X = (size * np.array([[0, 1], [1, 0], [3, 1]])).astype(dtype)
     with pytest.raises(ValueError, match="Scale X, or use init='scale'"):
         boost(X, Comparisons.from_triplets([[0, 1, 2]]), LOGISTIC)
-
-
-@every_loss
-@pytest.mark.parametrize("has_base", [True, False])
-def test_two_passes_are_two_fits_by_hand(
-    loss: Loss, has_base: bool, wine: tuple[NDArray, NDArray], rng: np.random.Generator
-) -> None:
-    X, y = wine
-    base = rng.standard_normal((13, 13)) if has_base else None
-    if base is not None:
-        read_only(base)
-
-    def compare(points: NDArray) -> Comparisons:
-        return Comparisons.from_labels(points, y)
-
-    def run(base: NDArray | None, points: NDArray, comparisons: Comparisons) -> Boosting:
-        assert np.array_equal(points, X if base is None else X @ base.T)
-        return boost(points, comparisons, loss, max_iter=6)
-
-    passes = list(boost_passes(X, base, 2, compare, run))
-    assert len(passes) == 2
-
-    L = np.eye(13) if base is None else base
-    for done in passes:
-        points = X @ L.T
-        fit = boost(points, compare(points), loss, max_iter=6)
-        M = L.T @ fit.metric.matrix @ L
-        assert same(done.metric.matrix, M, rel=1e-5)
-        # Another root of M than the components: the passes do not depend on which.
-        values, vectors = np.linalg.eigh(M)
-        L = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
-
-
-@pytest.mark.parametrize("fruitful", [0, 1])
-def test_a_pass_that_finds_nothing_is_the_last(
-    fruitful: int, blobs: tuple[NDArray, NDArray]
-) -> None:
-    X, y = blobs
-    base = 2 * np.eye(5)
-    n_runs = 0
-
-    def run(base: NDArray | None, points: NDArray, comparisons: Comparisons) -> Boosting:
-        nonlocal n_runs
-        n_runs += 1
-        alpha = 1e-7 if n_runs <= fruitful else 2.0
-        return boost(points, comparisons, LOGISTIC, alpha=alpha, max_iter=3)
-
-    passes = list(boost_passes(X, base, 5, lambda Z: Comparisons.from_labels(Z, y), run))
-    assert len(passes) == n_runs == fruitful + 1
-    last = passes[-1]
-    assert last.base is not None
-    assert last.fit.metric.n_directions == 0
-    before = Metric.from_components(base) if fruitful == 0 else passes[-2].metric
-    assert last.base.T @ last.base == pytest.approx(before.matrix, abs=1e-12)

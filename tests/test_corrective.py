@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from boostmetric.certificate import lower_bound
+from boostmetric.corrective import correct
 from conftest import SMOOTH, problem_of
 from numpy.typing import NDArray
 
 from boostmetric import LOSSES, Boosting, Comparisons, Metric, Status, boost
 from boostmetric import corrective as corrective_module
-from boostmetric.certificate import lower_bound
-from boostmetric.corrective import correct
 
 Data = tuple[NDArray, Comparisons]
 

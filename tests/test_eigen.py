@@ -4,12 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import read_only
-from numpy.typing import NDArray
-from scipy.linalg import block_diag
-from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, aslinearoperator
-
-from boostmetric import eigen
 from boostmetric.eigen import (
     EIGEN_SOLVERS,
     follow_eigenpairs,
@@ -17,6 +11,12 @@ from boostmetric.eigen import (
     leading_eigenpairs,
 )
 from boostmetric.operators import symmetric_operator
+from conftest import read_only
+from numpy.typing import NDArray
+from scipy.linalg import block_diag
+from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, aslinearoperator
+
+from boostmetric import eigen
 
 DTYPES = [np.float32, np.float64]
 

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from boostmetric.newton import newton_metric, newton_step, step_face
 from conftest import SMOOTH, problem_of
 from numpy.typing import NDArray
 from scipy.special import expit
 
 from boostmetric import LOSSES, ComparisonOperator, Comparisons, boost
 from boostmetric import newton as newton_module
-from boostmetric.newton import newton_metric, newton_step, step_face
 
 every_loss = pytest.mark.parametrize("loss", SMOOTH)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from boostmetric.operators import as_operator, check_operator
 from conftest import read_only
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
@@ -22,7 +23,6 @@ from boostmetric import (
     learn_psd,
     operators,
 )
-from boostmetric.operators import as_operator, check_operator
 
 Change = Callable[[NDArray], Any]
 

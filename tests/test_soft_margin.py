@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from boostmetric.soft_margin import SoftMargin
 from conftest import read_only
 from numpy.typing import NDArray
 from scipy.optimize import linprog
@@ -16,7 +17,6 @@ from sklearn.datasets import load_iris
 
 from boostmetric import Boosting, BoostMetric, Comparisons, Hinge, Metric, Status, boost
 from boostmetric import soft_margin as soft_margin_module
-from boostmetric.soft_margin import SoftMargin
 
 Data = tuple[NDArray, Comparisons]
 Labelled = tuple[NDArray, NDArray]

@@ -7,6 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from boostmetric.eigen import EIGEN_SOLVERS
+from boostmetric.newton import turning_step
+from boostmetric.stagewise import line_search
 from conftest import SMOOTH
 from numpy.typing import NDArray
 from scipy.optimize import brentq
@@ -26,10 +29,7 @@ from boostmetric import (
     boost,
 )
 from boostmetric import laplacian as laplacian_module
-from boostmetric.eigen import EIGEN_SOLVERS
-from boostmetric.newton import turning_step
 from boostmetric.solvers import SOLVERS
-from boostmetric.stagewise import line_search
 
 Data = tuple[NDArray, Comparisons]
 Labelled = tuple[NDArray, NDArray]

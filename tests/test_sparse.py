@@ -22,7 +22,7 @@ from boostmetric import (
     knn_error,
     metric,
 )
-from boostmetric.initial import as_components, spread, starting_transformation
+from boostmetric.estimators.initial import as_components, spread, starting_transformation
 from boostmetric.labels import Labels
 from boostmetric.mining import nearest_targets_and_impostors
 from boostmetric.points import are_identical, as_points, centred, distinct_points
@@ -387,7 +387,7 @@ def test_an_index_is_refused() -> None:
 
 def test_candidates_need_dense_points() -> None:
     X, y = draw(n=40, D=6)
-    with pytest.raises(TypeError, match=r"BoostMetricCV needs a dense X, and a sparse one came\."):
+    with pytest.raises(TypeError, match=r"BoostMetricCV requires a dense X, got a sparse one\."):
         BoostMetricCV().fit(csr_array(X), y)
 
 

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from boostmetric.stagewise import Step, line_search
 from conftest import SMOOTH, read_only
 from numpy.typing import NDArray
 from scipy.optimize import brentq
@@ -13,7 +14,6 @@ from scipy.special import expit
 from sklearn.datasets import load_wine
 
 from boostmetric import LOSSES, Boosting, Comparisons, Loss, boost
-from boostmetric.stagewise import Step, line_search
 
 EQUATIONS = ["exponential", "logistic"]
 RESPONSES: dict[str, Callable[[np.random.Generator, int], NDArray]] = {

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +74,7 @@ class Block:
         self._chunks = chunks(m, CHUNK)
         if len(self._chunks) > 1 and not is_mergeable(loss):
             self._chunks = [slice(0, m)]
-        self._epoch = self._n_steps = 0
+        self._epoch, self._n_steps = -1, 0
         self._margins = self._minus_gaps(np.zeros(m, dtype=operator.dtype))
         # The loss at the margins, or None if it has not been computed yet.
         self._at_margins: tuple[float, NDArray] | None = None
@@ -262,9 +263,9 @@ class Block:
 
     def _moved(self, step: Step) -> NDArray:
         """The margins after a step from M."""
-        dtype = self.operator.dtype
+        dtype: Any = self.operator.dtype
         if step.directions.shape[1] == 1:
-            change = dtype.type(step.coefs[0]) * self._responses(step.directions[:, 0])
+            change = self._responses(step.directions[:, 0]) * dtype.type(step.coefs[0])
         elif (measures := self._measures(step.directions)) is not None:
             change = self.operator.expand(measures @ step.coefs.astype(dtype))
         else:

@@ -1,4 +1,4 @@
-"""The totally corrective solver: all coefficients are optimized again in each step (Algorithm 4)."""
+"""The totally corrective solver: each step optimizes all coefficients again (Algorithm 4)."""
 
 from __future__ import annotations
 

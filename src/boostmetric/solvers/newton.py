@@ -143,9 +143,7 @@ def conjugate_gradients(
     return (solution if finite else np.zeros_like(target)), n_products
 
 
-def axes(
-    objective: Objective, Y: NDArray, basis: NDArray | None = None
-) -> tuple[NDArray, NDArray]:
+def axes(objective: Objective, Y: NDArray, basis: NDArray | None = None) -> tuple[NDArray, NDArray]:
     """Eigenvalues and eigenvectors of the absolute scatter, without null directions of the data."""
     values, vectors = eigh(objective.absolute_scatter_at(Y, basis))
     used = values > 16 * np.finfo(objective.dtype).eps * values[-1]

@@ -10,7 +10,7 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from boostmetric.initial import shrunk_covariance, spread, starting_transformation
+from boostmetric.estimators.initial import shrunk_covariance, spread, starting_transformation
 
 Data = tuple[NDArray, NDArray]
 

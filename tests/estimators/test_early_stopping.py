@@ -6,9 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from boostmetric.state import Outcome
+from sklearn.datasets import load_wine
 
-from boostmetric import Metric
-from boostmetric.holdout import EarlyStopping, hold_out_comparisons, hold_out_points
+from boostmetric import BoostMetric, Metric, Status
+from boostmetric.estimators.early_stopping import (
+    EarlyStopping,
+    hold_out_comparisons,
+    hold_out_points,
+)
 
 
 def rng() -> np.random.RandomState:
@@ -34,7 +40,7 @@ def test_two_points_of_each_class_are_left_and_weightless_points_are_passed_over
 
 
 def test_nothing_to_hold_out() -> None:
-    with pytest.raises(ValueError, match=r"holds out no point of 4.*hold nothing out"):
+    with pytest.raises(ValueError, match=r"holds out no point of 4.*do not hold out data"):
         hold_out_points(np.array([0, 0, 1, 1]), np.ones(4), 0.5, rng())
 
 
@@ -48,18 +54,20 @@ def test_some_comparisons_are_held_out_and_some_left(m: int, fraction: float, si
 
 def run(errors: list[float], block_size: int = 1, **options: Any) -> tuple[int, int]:
     """A fit whose metric after i iterations has errors[i − 1]; when it stopped, which was kept."""
-    fit: Any = SimpleNamespace(history=[], n_tried=0, n_features=1)
-    kept: list[Metric] = []
-    fit.restart = kept.append
+    fit: Any = SimpleNamespace(history=[], n_tried=0)
     stopping = EarlyStopping(lambda metric: errors[metric.n_directions - 1], **options)
     for _ in errors:
-        fit.history.append(0)
+        fit.history.append(SimpleNamespace(n_tried=block_size))
         fit.n_tried += block_size
         fit.metric = Metric(np.ones((1, len(fit.history))), np.ones(len(fit.history)))
         if stopping(fit):
             break
-    stopping.keep_best(fit)
-    return len(fit.history), kept[0].n_directions
+    last = Outcome(fit.metric, fit.history, Status.MAX_ITER, 0.1, 1.0, 0.5, 7)
+    kept = stopping.keep_best(last)
+    # The gap is that of the last metric, and the pass itself stays as it was.
+    assert math.isnan(kept.duality_gap) == (kept.metric.n_directions != len(fit.history))
+    assert last.metric is fit.metric
+    return len(fit.history), kept.metric.n_directions
 
 
 def test_stops_after_patience_and_keeps_the_first_of_the_best() -> None:
@@ -86,3 +94,14 @@ def test_nothing_is_kept_that_does_not_beat_what_was_before() -> None:
     assert run([0.5, 0.3], patience=9, best_error=0.3) == (2, 0)
     assert run([0.5, 0.2], patience=9, best_error=0.3) == (2, 2)
     assert run([0.5], patience=9, best_error=math.inf) == (1, 1)
+
+
+def test_the_gap_of_an_earlier_metric_is_not_known() -> None:
+    X, y = load_wine(return_X_y=True)
+    learner = BoostMetric(solver="totally_corrective", early_stopping=True, random_state=0)
+    learner.set_params(max_iter=24, n_iter_no_change=8).fit(X, y)
+    assert learner.metric_.n_directions < learner.n_iter_ * 4
+    assert math.isnan(learner.duality_gap_)
+    learner.set_params(max_iter=4, n_iter_no_change=50).fit(X, y)  # the first step is the last
+    assert learner.n_iter_ == 1
+    assert 0 <= learner.duality_gap_ < math.inf

@@ -17,14 +17,25 @@ from sklearn.base import clone
 from sklearn.datasets import load_wine
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from boostmetric import BoostMetric, BoostMetricCV, Comparisons, Status, trials
-from boostmetric.holdout import hold_out_points
-from boostmetric.initial import starting_transformation
-from boostmetric.selection import FIXED, RECIPE
+from boostmetric import (
+    BoostMetric,
+    BoostMetricCV,
+    Comparisons,
+    Logistic,
+    NotANumberError,
+    Status,
+)
+from boostmetric.estimators import cv
+from boostmetric.estimators.cv import CANDIDATE_PARAMETERS, RECIPE
+from boostmetric.estimators.early_stopping import hold_out_points
+from boostmetric.estimators.initial import starting_transformation
 
 Data = tuple[NDArray, NDArray]
 
 FEW: dict[str, Any] = {"max_iter": 5}
+
+IGNORED = sorted(BoostMetric().get_params().keys() - set(CANDIDATE_PARAMETERS))
+"""Parameters of `BoostMetric` that a candidate must not set."""
 
 CANDIDATES: tuple[dict[str, Any], ...] = (
     {"max_iter": 12, "block_size": 1},
@@ -53,7 +64,7 @@ def test_scikit_learn_checks(
 @pytest.fixture
 def without_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the lowest error win, by however little."""
-    monkeypatch.setattr(trials, "DOUBT", 0.0)
+    monkeypatch.setattr(cv, "STANDARD_ERRORS", 0.0)
 
 
 @pytest.fixture
@@ -233,7 +244,7 @@ def test_splits_are_as_many_as_judge_2000_points_and_10_at_most(
         made.append(1)
         return hold_out_points(*arguments)
 
-    monkeypatch.setattr("boostmetric.selection.hold_out_points", counting)
+    monkeypatch.setattr("boostmetric.estimators.cv.hold_out_points", counting)
     given = {"X_val": X_val, "y_val": y_val} if n_validation else {}
     BoostMetricCV([{"max_iter": 1, "n_neighbors": 1}], random_state=0).fit(X, y, **given)
     assert len(made) == expected
@@ -276,7 +287,7 @@ def test_unless_told_otherwise_the_recipe_is_tried(
     blobs: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = tuple({**candidate, "max_iter": 3} for candidate in RECIPE)
-    monkeypatch.setattr("boostmetric.selection.RECIPE", short)
+    monkeypatch.setattr("boostmetric.estimators.cv.RECIPE", short)
     learner = BoostMetricCV(n_splits=1, random_state=0).fit(*blobs)
     assert [dict(trial.candidate) for trial in learner.trials_] == list(short)
     assert learner.best_params_ in short
@@ -413,18 +424,21 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any, **options: Any) -> None:
         raise AssertionError("work was begun")
 
-    monkeypatch.setattr("boostmetric.selection.hold_out_points", refuse)
-    for name in ("boost", "knn_error", "starting_transformation"):
-        monkeypatch.setattr(f"boostmetric.trials.{name}", refuse)
+    monkeypatch.setattr("boostmetric.estimators.cv.hold_out_points", refuse)
+    for name in ("one_pass", "run_passes", "knn_error", "starting_transformation"):
+        monkeypatch.setattr(f"boostmetric.estimators.cv.{name}", refuse)
 
 
 @pytest.mark.parametrize(
     ("candidates", "error", "message"),
     [
         ([], ValueError, "candidates is empty"),
-        *(([FEW, {name: 1}], ValueError, f"a candidate sets {name}") for name in FIXED),
-        ([FEW, {"max_iter": 0}], ValueError, "max_iter=0 will not do"),
-        ([{"loss": "nosuch"}], ValueError, "loss='nosuch' will not do"),
+        *(
+            ([FEW, {name: 1}], ValueError, f"sets '{name}', which has no effect")
+            for name in IGNORED
+        ),
+        ([FEW, {"max_iter": 0}], ValueError, "'max_iter' parameter"),
+        ([{"loss": "nosuch"}], ValueError, "'loss' parameter"),
         ([{"alpha": 1.0}], ValueError, "alpha=1.0 is too large"),
         ([{"nosuch": 1}], TypeError, "nosuch"),
         ([{"n_components": 2}], ValueError, "n_components"),
@@ -458,7 +472,7 @@ def test_bad_parameters_are_refused_before_any_work(
     parameters: dict[str, Any], blobs: Data, idle: None
 ) -> None:
     ((name, value),) = parameters.items()
-    with pytest.raises(ValueError, match=f"{name}={value!r} will not do"):
+    with pytest.raises(ValueError, match=f"'{name}' parameter must be .* Got {value!r} instead"):
         BoostMetricCV([FEW], **parameters).fit(*blobs)
 
 
@@ -496,6 +510,32 @@ def test_bad_labels(labels: Any, message: str, blobs: Data, idle: None) -> None:
         BoostMetricCV([FEW]).fit(blobs[0], labels)
 
 
+class FailsLate(Logistic):
+    """The logistic loss, NaN from the duals after some calls."""
+
+    n_good, n_calls = math.inf, 0
+
+    def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
+        type(self).n_calls += 1
+        duals = super().duals(margins, weights)
+        return duals if self.n_calls <= self.n_good else np.full_like(duals, np.nan)
+
+
+@pytest.mark.usefixtures("without_doubt")
+@pytest.mark.parametrize("n_missing", [1, 5])
+def test_a_failure_of_the_last_fit_is_raised(
+    n_missing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = load_wine(return_X_y=True)
+    monkeypatch.setattr(FailsLate, "n_calls", 0)
+    learner = BoostMetricCV([{"loss": FailsLate(), "max_iter": 12}], n_splits=1, random_state=0)
+    assert learner.fit(X, y).stops_
+    monkeypatch.setattr(FailsLate, "n_good", FailsLate.n_calls - n_missing)
+    monkeypatch.setattr(FailsLate, "n_calls", 0)
+    with pytest.raises(NotANumberError, match="in iteration"):
+        clone(learner).fit(X, y)
+
+
 def test_too_few_points_to_hold_any_out_are_told_without_other_parameters() -> None:
     X, y = np.arange(8.0).reshape(4, 2), [0, 0, 1, 1]
     with pytest.raises(ValueError, match="holds out no point of 4") as caught:
@@ -503,11 +543,11 @@ def test_too_few_points_to_hold_any_out_are_told_without_other_parameters() -> N
     assert "early_stopping" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("behind", "n_passes"), [(trials.BEHIND, 1), (np.inf, 2)])
+@pytest.mark.parametrize(("ratio", "n_passes"), [(cv.MAX_ERROR_RATIO, 1), (np.inf, 2)])
 def test_a_candidate_far_behind_gets_no_further_pass(
-    behind: float, n_passes: int, monkeypatch: pytest.MonkeyPatch
+    ratio: float, n_passes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "BEHIND", behind)
+    monkeypatch.setattr(cv, "MAX_ERROR_RATIO", ratio)
     candidates: list[dict[str, Any]]
     candidates = [{"init": "lda", "max_iter": 5}, {"max_iter": 20, "n_passes": 2}]
     X, y = load_wine(return_X_y=True)
@@ -518,8 +558,8 @@ def test_a_candidate_far_behind_gets_no_further_pass(
     assert len(second.passes) == n_passes
 
 
-def trial(error: float, start_error: float) -> trials.Trial:
-    return trials.Trial({}, (1,), error, start_error, (), None, (), (0.0, 0.0))
+def trial(error: float, start_error: float) -> cv.Trial:
+    return cv.Trial({}, (1,), error, start_error, (), None, (), (0.0, 0.0))
 
 
 @pytest.mark.parametrize(
@@ -536,7 +576,7 @@ def trial(error: float, start_error: float) -> trials.Trial:
 def test_what_is_learned_must_beat_every_start_beyond_doubt(
     errors: list[tuple[float, float]], chosen: tuple[int, bool]
 ) -> None:
-    assert trials.choose([trial(*each) for each in errors], 100) == chosen
+    assert cv.choose([trial(*each) for each in errors], 100) == chosen
 
 
 def test_verbose_is_heard_though_nobody_set_up_logging(caplog: pytest.LogCaptureFixture) -> None:

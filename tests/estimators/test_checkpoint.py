@@ -4,6 +4,7 @@ import math
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,16 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from boostmetric.state import Boosting, history_table
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_wine
 
-from boostmetric import BoostMetric, Comparisons, Hinge, Metric, boost, checkpoint
+from boostmetric import BoostMetric, Comparisons, Hinge, Loss, Metric, boost
 from boostmetric._archive import read_archive, write_archive
-from boostmetric.checkpoint import KIND, VERSION, Checkpoint, CheckpointError, digest
-from boostmetric.monitor import Progress, listening
-from boostmetric.state import Boosting, history_table
+from boostmetric.estimators import checkpoint
+from boostmetric.estimators.callbacks import Progress, listening
+from boostmetric.estimators.checkpoint import KIND, VERSION, Checkpoint, CheckpointError, digest
 
 KILLS = 24
 """How often fits are killed, over all the cases."""
@@ -41,7 +43,7 @@ def digits() -> tuple[NDArray, NDArray]:
 
 def fit_and_save(parameters: dict[str, Any], folder: str) -> None:
     """What is run to be killed: a fit that writes a checkpoint after every iteration."""
-    checkpoint.EVERY, checkpoint.SHARE = 0.0, math.inf
+    checkpoint.MIN_SECONDS_BETWEEN_WRITES, checkpoint.MAX_SHARE_OF_TIME = 0.0, math.inf
     learner = BoostMetric(checkpoint=Path(folder, "fit.ckpt"), **parameters)
     learner.fit(*digits()).metric_.save(Path(folder, "metric.bm"))
 
@@ -220,7 +222,7 @@ def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
     X, y = stopped(tmp_path / "c")
     before = (tmp_path / "c").read_bytes()
     with pytest.raises(
-        CheckpointError, match=r"unfinished fit with max_iter=9 \(now 30\)\. Fit as"
+        CheckpointError, match=r"unfinished fit with max_iter=9 \(now 30\)\. To continue"
     ):
         BoostMetric(checkpoint=tmp_path / "c", max_iter=30).fit(X, y)
     with pytest.raises(CheckpointError, match=r"loss=logistic \(now exponential\), max_iter=9"):
@@ -297,7 +299,9 @@ def test_a_path_that_cannot_be_written_is_refused_before_work(tmp_path: Path) ->
     X, y = load_wine(return_X_y=True)
     paths: list[Any] = [tmp_path, tmp_path / "none" / "c", 3]
     for path in paths:
-        with pytest.raises(ValueError, match=r"checkpoint=.* a file, in a folder that exists"):
+        with pytest.raises(
+            ValueError, match="'checkpoint' parameter must be None or the path of a file"
+        ):
             BoostMetric(checkpoint=path).fit(X, y)
 
 
@@ -326,9 +330,218 @@ def test_a_full_disk_does_not_end_the_fit(tmp_path: Path, monkeypatch: pytest.Mo
 
     X, y = load_wine(return_X_y=True)
     monkeypatch.setattr(checkpoint, "write_archive", write)
-    with pytest.warns(UserWarning, match=r"could not be written .*No space.* The fit goes on"):
+    with pytest.warns(UserWarning, match=r"could not be written .*No space.* The fit continues"):
         learner = BoostMetric(max_iter=9, checkpoint=tmp_path / "c").fit(X, y)
     assert_same(learner, BoostMetric(max_iter=9).fit(X, y))
+
+
+class Scaled(Loss):
+    """A squared hinge with a parameter, which its repr does not show."""
+
+    def __init__(self, scale: Any = 1.0, **others: Any) -> None:
+        self.scale = scale
+        vars(self).update(others)
+
+    def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
+        slack = np.maximum(1 - margins / self.scale, 0) ** 2
+        return float(np.sum(slack if weights is None else weights * slack))
+
+    def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
+        slack = 2 * np.maximum(1 - margins / self.scale, 0) / self.scale
+        return slack if weights is None else weights * slack
+
+
+class Copied(Scaled):
+    """The same attributes, another class."""
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (Scaled(1.0), Scaled(50.0)),
+        (Scaled(np.float64(1.0)), Scaled(np.float32(1.0))),
+        (Scaled(table=np.zeros(3)), Scaled(table=np.array([0, 1e-9, 0]))),
+        (Scaled(nested={"a": [np.zeros(3)]}), Scaled(nested={"a": [np.ones(3)]})),
+        (Scaled(inner=Scaled(2.0)), Scaled(inner=Scaled(3.0))),
+        (Scaled(f=lambda x: x), Scaled(f=lambda x: x + 1)),
+        (Scaled(f=lambda x, c=1: x * c), Scaled(f=lambda x, c=2: x * c)),
+        (Scaled(name="a"), Scaled(name=None)),
+        (Scaled(), Scaled(extra=None)),
+        (Scaled(), Copied()),
+    ],
+)
+def test_a_custom_loss_with_other_attributes_is_rejected(
+    first: Loss, second: Loss, tmp_path: Path
+) -> None:
+    X, y = stopped(tmp_path / "c", loss=first)
+    with pytest.raises(CheckpointError, match=r"unfinished fit with loss=\w+\(\) \(digest \w+\)"):
+        BoostMetric(second, checkpoint=tmp_path / "c", max_iter=9).fit(X, y)
+
+
+@pytest.mark.parametrize("table", [1.0, np.linspace(1, 2, 3), {"b": {1, 2}, "a": (None, "x")}])
+def test_a_custom_loss_with_the_same_attributes_continues(table: Any, tmp_path: Path) -> None:
+    X, y = stopped(tmp_path / "c", loss=Scaled(2.0, table=table))
+    fitted = BoostMetric(Scaled(2.0, table=table), max_iter=9)
+    seen: list[Progress] = []
+    with listening(lambda progress: bool(seen.append(progress))):  # type: ignore[func-returns-value]
+        resumed = clone(fitted).set_params(checkpoint=tmp_path / "c").fit(X, y)
+    assert seen[0].n_directions == 3
+    assert_same(resumed, fitted.fit(X, y))
+
+
+def test_the_identity_of_a_loss_is_the_same_in_another_process() -> None:
+    loss = Scaled(
+        np.arange(3.0), names={"b", "a", "c"}, f=math.sqrt, cls=Copied, n={"z": 1, "a": 2}
+    )
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        assert pool.apply(digest, (loss,)) == digest(loss)
+
+
+def test_a_loss_whose_state_cannot_be_read_is_rejected(tmp_path: Path) -> None:
+    X, y = load_wine(return_X_y=True)
+    learner = BoostMetric(Scaled(lock=threading.Lock()), max_iter=3, checkpoint=tmp_path / "c")
+    with pytest.raises(CheckpointError, match=r"whose state can be read.*checkpoint=None"):
+        learner.fit(X, y)
+    cyclic = Scaled()
+    vars(cyclic)["self"] = cyclic
+    with pytest.raises(CheckpointError, match="whose state can be read"):
+        learner.set_params(loss=cyclic).fit(X, y)
+
+
+def test_gaps_are_not_taken_for_weights(tmp_path: Path) -> None:
+    X, _ = load_wine(return_X_y=True)
+    rng = np.random.default_rng(0)
+    triplets = [rng.permutation(len(X))[:3] for _ in range(300)]
+    numbers = np.linspace(0.5, 2, 300)
+    learner = BoostMetric(max_iter=9, checkpoint=tmp_path / "c")
+    with listening(stop_after(2)):
+        learner.fit(X, comparisons=Comparisons.from_triplets(triplets, gaps=numbers))
+    with pytest.raises(CheckpointError, match="of other data"):
+        learner.fit(X, comparisons=Comparisons.from_triplets(triplets, weights=numbers))
+
+
+def test_a_file_of_format_1_is_rejected_with_what_to_do(tmp_path: Path) -> None:
+    X, y = stopped(tmp_path / "c")
+    write_archive(tmp_path / "c", KIND, 1, *read_archive(tmp_path / "c", KIND, VERSION))
+    with pytest.raises(
+        CheckpointError, match=r"c was written by an older boostmetric \(format 1 .*remove the file"
+    ):
+        BoostMetric(checkpoint=tmp_path / "c", max_iter=9).fit(X, y)
+
+
+Change = Callable[[dict[str, Any], dict[str, NDArray]], Any]
+
+
+def without(name: str) -> Change:
+    return lambda facts, arrays: facts.pop(name, None) if name in facts else arrays.pop(name)
+
+
+def with_fact(name: str, value: Any) -> Change:
+    return lambda facts, arrays: facts.update({name: value})
+
+
+def with_array(name: str, change: Callable[[NDArray], Any]) -> Change:
+    return lambda facts, arrays: arrays.update({name: np.asarray(change(arrays[name].copy()))})
+
+
+def with_entry(name: str, value: float) -> Change:
+    def change(array: NDArray) -> NDArray:
+        array.flat[0] = value
+        return array
+
+    return with_array(name, change)
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> BoostMetric:
+    """A fit with early stopping that was stopped in its second pass."""
+    learner = BoostMetric(max_iter=4, n_passes=3, early_stopping=True, random_state=0, block_size=1)
+    learner.set_params(checkpoint=tmp_path_factory.mktemp("interrupted") / "c")
+    with listening(stop_after(6)):
+        return learner.fit(*load_wine(return_X_y=True))
+
+
+def with_best(n_features: int) -> Change:
+    metric = {"stopping_directions": np.eye(n_features), "stopping_coefs": np.ones(n_features)}
+    return lambda facts, arrays: arrays.update(metric)
+
+
+def without_directions(facts: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+    arrays["stopping_coefs"] = np.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        *((without(name), f"{name} is None") for name in ("settings", "data", "finished")),
+        (without("best_error"), "best_error is None"),
+        (without("statuses"), "statuses is None"),
+        (with_fact("finished", 1), "finished is 1"),
+        (with_fact("settings", "alpha=1"), "settings is 'alpha=1'"),
+        (with_fact("best_error", math.nan), "best_error is NaN"),
+        (with_fact("best_error", "low"), "best_error is 'low'"),
+        (with_fact("statuses", ["NOPE"]), "status of pass 1 is 'NOPE'"),
+        (with_fact("statuses", [["MAX_ITER"]]), "status of pass 1 is"),
+        (with_fact("statuses", ["MAX_ITER"] * 2), "pass 2 is malformed: KeyError"),
+        *(
+            (without(f"pass0_{name}"), f"pass 1 is malformed: KeyError\\('{name}'")
+            for name in ("directions", "coefs", "history", "numbers", "n_comparisons")
+        ),
+        (with_array("pass0_directions", lambda a: a[:-1]), "pass 1 has 12 features instead of 13"),
+        (with_array("pass0_directions", lambda a: a[:, :-1]), "pass 1 is malformed"),
+        (with_entry("pass0_directions", math.nan), "pass 1 is malformed"),
+        (with_entry("pass0_coefs", math.inf), "pass 1 is malformed"),
+        (with_entry("pass0_numbers", math.nan), "pass 1 is malformed.*alpha is nan"),
+        (with_array("pass0_numbers", lambda a: a[:2]), "pass 1 is malformed"),
+        (with_array("pass0_history", lambda a: a[:, 1:]), "a history is of type"),
+        (with_entry("pass0_history", math.nan), "a history contains NaN"),
+        (with_array("pass0_n_comparisons", lambda a: [1, 2]), "pass 1 is malformed"),
+        (without("running_newton"), "running_newton is missing"),
+        (without("running_margins"), "running_margins is missing"),
+        (with_entry("running_margins", math.nan), "running_margins contains NaN"),
+        (with_entry("running_margins", -math.inf), "running_margins contains NaN or infinity"),
+        (with_entry("running_numbers", math.nan), "running_numbers contains NaN"),
+        (with_array("running_coefs", lambda a: a[1:]), "the unfinished pass is malformed"),
+        (with_entry("running_coefs", math.nan), "running_coefs contains NaN"),
+        (with_array("running_margins", lambda a: a[1:]), "running_margins has the shape"),
+        (with_array("running_margins", lambda a: a[:, None]), "running_margins is of type"),
+        (
+            with_array("running_margins", lambda a: a.astype(np.float32)),
+            "margins is of type float32",
+        ),
+        (with_array("running_directions", lambda a: a[1:]), "running_directions has the shape"),
+        (with_array("running_history", lambda a: a[:, 1:]), "running_history has the shape"),
+        (with_entry("running_history", math.nan), "a history contains NaN"),
+        (without("stopping_numbers"), "early stopping is malformed: KeyError"),
+        (with_array("stopping_numbers", lambda a: a[:2]), "early stopping is malformed"),
+        (with_entry("stopping_numbers", math.nan), "the lowest error is NaN"),
+        (with_best(12), "12 features instead of"),
+        (without_directions, "early stopping is malformed: KeyError"),
+        (with_array("held_out", lambda a: a.astype(float)), "held_out is of type float64"),
+        (with_array("held_out", lambda a: a[:0]), "held_out is of type"),
+        (with_entry("held_out", -1), "held_out does not contain distinct positions below 178"),
+        (with_entry("held_out", 178), "held_out does not contain distinct positions"),
+        (with_array("held_out", lambda a: np.r_[a, a]), "held_out does not contain distinct"),
+    ],
+)
+def test_malformed_contents_are_named(
+    change: Change, reason: str, interrupted: BoostMetric, tmp_path: Path
+) -> None:
+    facts, arrays = read_archive(interrupted.checkpoint, KIND, VERSION)
+    assert {name.split("_")[0] for name in arrays} >= {"pass0", "running", "stopping", "held"}
+    change(facts, arrays)
+    write_archive(tmp_path / "c", KIND, VERSION, facts, arrays)
+    learner = clone(interrupted).set_params(checkpoint=tmp_path / "c")
+    with pytest.raises(CheckpointError, match=f"c is not a valid checkpoint.*{reason}.*remove the"):
+        learner.fit(*load_wine(return_X_y=True))
+
+
+def test_an_unchanged_file_is_valid_after_all(tmp_path: Path) -> None:
+    X, y = stopped(tmp_path / "c")
+    write_archive(tmp_path / "c", KIND, VERSION, *read_archive(tmp_path / "c", KIND, VERSION))
+    resumed = BoostMetric(checkpoint=tmp_path / "c", max_iter=9).fit(X, y)
+    assert_same(resumed, BoostMetric(max_iter=9).fit(X, y))
 
 
 def test_digests_tell_data_apart() -> None:
@@ -346,7 +559,22 @@ def test_digests_tell_data_apart() -> None:
         csr_array(np.eye(2, 3)),
         Comparisons.from_triplets([[0, 1, 2]]),
         Comparisons.from_triplets([[0, 1, 2]], gaps=1.0),
+        Comparisons.from_triplets([[0, 1, 2]], weights=1.0),
         Metric(np.eye(2), np.ones(2)),
+        1,
+        1.0,
+        True,
+        "1",
+        b"1",
+        [1],
+        (1,),
+        [[1], []],
+        [[], [1]],
+        {"a": 1},
+        {"a": None},
+        np.float32(1),
+        np.array([1, "1"], dtype=object),
+        np.array(["1", "1"], dtype=object),
     ]
     assert len({digest(part) for part in parts}) == len(parts)
     assert digest(a, None) != digest(None, a)

@@ -1,4 +1,4 @@
-"""What every estimator of this package can do once it has learned a metric."""
+"""Base class of the estimators: everything that is possible once a metric is learned."""
 
 from __future__ import annotations
 
@@ -7,35 +7,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import Tags, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from boostmetric.labels import check_complete
 from boostmetric.metric import Metric
 from boostmetric.pairs import split_pairs
 from boostmetric.plain import from_plain, to_plain
 from boostmetric.points import Points, as_points
-from boostmetric.state import Status
-
-
-def single_labels(y: ArrayLike | csr_array) -> NDArray:
-    """Labels of shape (n,), one for each point; a single column is taken for them, with a warning.
-
-    >>> single_labels(["a", "b"]).tolist()
-    ['a', 'b']
-    """
-    labels: NDArray = column_or_1d(csr_array(y).toarray() if issparse(y) else y, warn=True)
-    check_complete(labels)
-    if labels.dtype.kind != "O":  # of objects scikit-learn knows strings only
-        check_classification_targets(labels)
-    return labels
+from boostmetric.solvers import Status
 
 
 class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Base of the estimators: `fit` sets `metric_` and `components_`, and the rest is here."""
+    """Base of the estimators: `fit` sets `metric_` and `components_`; the rest is here."""
 
     metric_: Metric
     components_: NDArray
@@ -52,7 +37,7 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         Returns
         -------
-        array of shape (n, n_components), dense whatever X is
+        array of shape (n, n_components), always dense
         """
         check_is_fitted(self, "components_")
         points = self._validate_points(X, reset=False)
@@ -67,8 +52,8 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def get_metric(self) -> Callable[..., float]:
         """The distance as a function of two points, f(u, v, squared=False).
 
-        It can be given as `metric` to scikit-learn's neighbours, and pickled; transforming the
-        points first is much faster.
+        It can be passed as `metric` to scikit-learn's neighbor searches, and pickled;
+        transforming the points first is much faster.
 
         Examples
         --------
@@ -118,7 +103,7 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def _validate_points(self, X: ArrayLike | Points, reset: bool) -> Points:
         if issparse(X) and not self._takes_sparse:
             raise TypeError(
-                f"{type(self).__name__} needs a dense X, and a sparse one came. Reduce it by "
+                f"{type(self).__name__} requires a dense X, got a sparse one. Reduce it with "
                 "TruncatedSVD first, or use BoostMetric."
             )
         try:

@@ -1,4 +1,4 @@
-"""Where a metric comes from: facts that an estimator leaves with the metric it learned."""
+"""The origin of a metric: facts about the fit that an estimator stores in the metric."""
 
 from __future__ import annotations
 
