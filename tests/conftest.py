@@ -93,17 +93,17 @@ def block_of(
 
 def margins_of(fit: Boosting) -> NDArray:
     """The margins of all comparisons at the metric of a fit that has one block."""
-    return _follow(fit)._margins
+    return block_at(fit.problem)._margins
 
 
 def duals_of(fit: Boosting) -> NDArray:
     """The duals of all comparisons there."""
-    return _follow(fit)._loss_here()[1]
+    return block_at(fit.problem)._loss_here()[1]
 
 
-def _follow(fit: Boosting) -> Block:
-    """The only block, after all steps."""
-    M, block = fit.problem.M, fit.problem.single_block()
+def block_at(problem: Objective) -> Block:
+    """The only block of an objective, after all steps."""
+    M, block = problem.M, problem.single_block()
     assert block._follow(Position(M.epoch, 0, M.steps))
     return block
 

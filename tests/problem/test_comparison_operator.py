@@ -4,14 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from conftest import problem_of, read_only
+from conftest import block_at, problem_of, read_only
 from numpy.typing import NDArray
 
-from boostmetric import ComparisonOperator, Comparisons, Metric, laplacian
+from boostmetric import ComparisonOperator, Comparisons, Metric, Operator, Step
 
 KINDS = ["triplets", "quadruplets", "pairs", "joined"]
 DTYPES = [np.float32, np.float64]
-NOTHING = Metric(np.empty((4, 0)), np.empty(0))
 
 
 @dataclass
@@ -78,6 +77,14 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 
 
+def margins_at(X: NDArray, comparisons: Comparisons, metric: Metric | None = None) -> NDArray:
+    """Margins at a metric, or at M = 0."""
+    problem = problem_of(X, comparisons)
+    if metric is not None:
+        problem.take(Step(metric.directions, metric.coefs, 0.0))
+    return block_at(problem)._margins
+
+
 def tolerance(dtype: type[np.floating]) -> float:
     return 1e-12 if dtype is np.float64 else 2e-5
 
@@ -95,7 +102,7 @@ def test_scatter_is_the_sum_of_the_papers_matrices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if as_operator:
-        monkeypatch.setattr(laplacian, "OPERATOR_ABOVE", 0)
+        monkeypatch.setattr(Operator, "DENSE_UP_TO", 0)
     X, case = draw_points(rng, dtype, D=D), draw_case(kind, rng)
     duals = rng.exponential(size=len(case.comparisons)).astype(dtype)
     read_only(duals)
@@ -135,7 +142,7 @@ def test_margins_are_those_of_the_papers_matrices_less_the_gaps(
     L = rng.standard_normal((J, 4)).astype(dtype)
     M = L.T.astype(np.float64) @ L
     expected = np.einsum("rij,ij->r", case.matrices(X), M) - case.gaps
-    margins = problem_of(X, case.comparisons).margins(Metric.from_components(L))
+    margins = margins_at(X, case.comparisons, Metric.from_components(L))
     assert margins == pytest.approx(expected, abs=100 * tolerance(dtype))
     assert margins.dtype == dtype
 
@@ -145,7 +152,7 @@ def test_margins_of_no_metric_are_the_gaps_alone(
     dtype: type[np.floating], rng: np.random.Generator
 ) -> None:
     X, case = draw_points(rng, dtype), draw_case("pairs", rng)
-    margins = problem_of(X, case.comparisons).margins(NOTHING)
+    margins = margins_at(X, case.comparisons)
     assert margins == pytest.approx(-case.gaps, rel=tolerance(dtype))
     assert margins.dtype == dtype
 
@@ -175,13 +182,15 @@ def test_comparisons_of_weight_zero_are_left_out(rng: np.random.Generator) -> No
     X = draw_points(rng, np.float32, n=5)
     triplets, weights = [[0, 1, 2], [3, 1, 0], [4, 2, 1]], [0.0, 2.0, 0.5]
     gaps = [1.0, 2.0, 3.0]
-    whole = problem_of(X, Comparisons.from_triplets(triplets, weights=weights, gaps=gaps))
-    part = problem_of(X, Comparisons.from_triplets(triplets[1:], gaps=gaps[1:]))
+    problem_whole = problem_of(X, Comparisons.from_triplets(triplets, weights=weights, gaps=gaps))
+    problem_part = problem_of(X, Comparisons.from_triplets(triplets[1:], gaps=gaps[1:]))
+    whole, part = problem_whole.single_block(), problem_part.single_block()
     assert whole.weights is not None
     assert whole.weights.tolist() == [2.0, 0.5]
     assert whole.weights.dtype == np.float32
     assert part.weights is None
-    assert whole.margins(NOTHING).tolist() == part.margins(NOTHING).tolist() == [-2, -3]
+    assert block_at(problem_whole)._margins.tolist() == [-2, -3]
+    assert block_at(problem_part)._margins.tolist() == [-2, -3]
     v = np.ones(4, np.float32)
     assert np.array_equal(whole.operator.responses(v), part.operator.responses(v))
     with pytest.raises(ValueError, match="all comparisons have weight 0"):
@@ -201,7 +210,7 @@ def test_points_must_be_those_of_the_comparisons(
 
 
 @pytest.mark.parametrize("weight", [1e-50, 1e39])
-def test_weights_out_of_the_range_of_float32_are_refused(weight: float) -> None:
+def test_weights_out_of_the_range_of_float32_are_rejected(weight: float) -> None:
     X = np.arange(3, dtype=np.float32)[:, None]
-    with pytest.raises(ValueError, match=r"in the range of float32 are needed"):
+    with pytest.raises(ValueError, match=r"weights must be positive and in the range of float32"):
         problem_of(X, Comparisons.from_triplets([[0, 1, 2]], weights=weight))

@@ -95,7 +95,7 @@ def test_the_scatter_is_that_of_the_plain_path(
 ) -> None:
     X = rng.normal(size=(90, 8)).astype(dtype)
     operator = ComparisonOperator(X, Comparisons.from_labels(X, np.arange(90) % 3))
-    monkeypatch.setattr("boostmetric.laplacian.BLOCK_ENTRIES", 100)
+    monkeypatch.setattr("boostmetric.problem.comparison_operator.CHUNK_ENTRIES", 100)
     duals = rng.random(operator.n_matrices).astype(dtype)
     plain = operator.scatter_matrix(duals)
     monkeypatch.setattr(kernels, "WORTH", 0)
