@@ -212,11 +212,14 @@ class Block:
         scatter = None if is_alone else operator.scatter_matrix(duals)
         return value, slope, scatter, operator.scatter_matrix(curved)
 
-    def absolute_scatter_at(self, Y: NDArray, basis: NDArray | None) -> tuple[float, NDArray]:
-        """F and Σ |u_r|·|A_r| at M', or Σ |A_r| if all u_r are 0."""
+    def absolute_scatter_at(
+        self, Y: NDArray, basis: NDArray | None
+    ) -> tuple[float, bool, NDArray]:
+        """F, whether any u_r is not 0, and Σ |u_r|·|A_r| at M', or Σ |A_r| if all u_r are 0."""
         operator, _, (value, duals) = self._probe(Y, basis)
         sizes = np.abs(duals)
-        return value, operator.absolute_scatter(sizes if sizes.any() else np.ones_like(sizes))
+        counts = bool(sizes.any())
+        return value, counts, operator.absolute_scatter(sizes if counts else np.ones_like(sizes))
 
     def _part(
         self, value: float, duals: NDArray, margins: NDArray, scatter: NDArray | None
