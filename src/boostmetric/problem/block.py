@@ -73,7 +73,7 @@ class Block:
         self._chunks = chunks(m, CHUNK)
         if len(self._chunks) > 1 and not is_mergeable(loss):
             self._chunks = [slice(0, m)]
-        self._epoch = self._n_steps = 0
+        self._epoch, self._n_steps = (0, 0), 0
         self._margins = self._minus_gaps(np.zeros(m, dtype=operator.dtype))
         # The loss at the margins, or None if it has not been computed yet.
         self._at_margins: tuple[float, NDArray] | None = None
@@ -240,7 +240,7 @@ class Block:
         if position.epoch != self._epoch or known > position.last:
             self._epoch, self._n_steps = position.epoch, 0
             self._margins = self._minus_gaps(np.zeros_like(self._margins))
-            self._at_margins = self._scatter = None
+            self._at_margins = self._scatter = self._tried = None
         for step in position.steps[self._n_steps - position.first :]:
             self._take(step)
         return True

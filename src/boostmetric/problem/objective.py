@@ -2,7 +2,7 @@
 
 A solver never sees points, comparisons or an engine. It asks an `Objective`, which asks the blocks:
 each query is one round over all of them, except for the products with the scatter of many features,
-which are a round each. M changes in `take` only.
+which are a round each. M changes in `take` and `restore` only.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Objective:
             self.dtype,
             matrix=np.zeros((self.n_features,) * 2) if is_dense else None,
         )
-        self._n_sent = 0
+        self._n_restored = self._n_sent = 0
 
     @classmethod
     def of_operator(
@@ -134,14 +134,19 @@ class Objective:
         )
 
     def take(self, step: Step) -> None:
-        """Change M; the only place where it changes."""
-        self.restore(self.M.after(step))
+        """Change M by a step."""
+        self.M = self.M.after(step)
+        if step.scale == 0:
+            self._n_sent = 0
 
     def restore(self, M: Sum) -> None:
-        """Go to an M that was reached before, or that a step leads to."""
-        if M.epoch != self.M.epoch or len(M.steps) < len(self.M.steps):
-            self._n_sent = 0
+        """Go to an M that was reached before; the blocks repeat its steps.
+
+        From there, other steps may lead to a sum of as many of them, so this is a new epoch.
+        """
         self.M = M
+        self._n_restored += 1
+        self._n_sent = 0
 
     def evaluate(self, with_scatter: bool = True) -> Evaluation:
         """The objective at M; the scatter of many features is an operator, for use at this M only.
@@ -263,7 +268,7 @@ class Objective:
         """Ask all blocks at M. They are sent the steps that they may not know yet."""
 
         def position(first: int) -> Position:
-            return Position(self.M.epoch, first, self.M.steps[first:])
+            return Position((self._n_restored, self.M.epoch), first, self.M.steps[first:])
 
         results = self._call(function, position(self._n_sent), *arguments)
         stale = [number for number, result in enumerate(results) if result is None]

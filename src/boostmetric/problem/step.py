@@ -93,9 +93,12 @@ class Sum:
 
 @dataclass(frozen=True, eq=False)
 class Position:
-    """Where a block is to be: at the steps `first`, `first` + 1, … of an epoch."""
+    """Where a block is to be: at the steps `first`, `first` + 1, … of an epoch.
 
-    epoch: int
+    The epoch is how often an earlier M was restored, and how often M was replaced by a step.
+    """
+
+    epoch: tuple[int, int]
     first: int
     steps: tuple[Step, ...]
 
