@@ -45,9 +45,10 @@ def test_items_are_shared_by_several_threads() -> None:
         )
     assert len(set(names)) == 3
     with Threads(1) as threads:
-        assert threads.map(lambda _: threading.current_thread(), range(3)) == [
-            threading.current_thread()
-        ] * 3
+        assert (
+            threads.map(lambda _: threading.current_thread(), range(3))
+            == [threading.current_thread()] * 3
+        )
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])

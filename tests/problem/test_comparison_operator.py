@@ -358,9 +358,7 @@ def test_blocks_do_not_depend_on_the_number_of_threads(
             assert part is not None
             assert slopes is not None
             assert part.scatter is not None
-            results.append(
-                (part.value, part.dual_sum, part.scatter.tobytes(), slopes.tobytes())
-            )
+            results.append((part.value, part.dual_sum, part.scatter.tobytes(), slopes.tobytes()))
     assert results[0] == results[1] == results[2]
 
 
@@ -400,9 +398,7 @@ def test_an_exponent_scales_all_results_exactly(
     rng = np.random.default_rng(1)
     X, case = draw_points(rng, dtype, n=20, D=5), draw_case("joined", rng, n=20)
     given = KINDS_OF_POINTS[points](X)
-    plain, scaled = (
-        ComparisonOperator(given, case.comparisons, exponent=e) for e in (0, exponent)
-    )
+    plain, scaled = (ComparisonOperator(given, case.comparisons, exponent=e) for e in (0, exponent))
     assert (plain.unit, scaled.unit) == (1, 4.0**exponent)
     pairs = zip(
         everything(plain, np.random.default_rng(2)),

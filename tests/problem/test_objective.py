@@ -172,7 +172,9 @@ def test_many_features_have_an_operator_for_a_scatter(
         assert problem.M.matrix is None
         V, scatter = rng.normal(size=(D, 2)), oracle.scatter(M)
         np.testing.assert_allclose(found.scatter @ V, scatter @ V, rtol=1e-9, atol=1e-10)
-        np.testing.assert_allclose(found.scatter @ V[:, 0], scatter @ V[:, 0], rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(
+            found.scatter @ V[:, 0], scatter @ V[:, 0], rtol=1e-9, atol=1e-10
+        )
 
 
 @every_problem
@@ -356,9 +358,7 @@ def test_blocks_without_violations_do_not_count_in_the_absolute_scatter(
 ) -> None:
     X, comparisons = satisfied(n_satisfied)
     Y = np.array([[0.1]])  # margins 1.575 and 0.7
-    one, three = (
-        blocks_of(X, comparisons, loss, n, REGULARIZERS["trace"](0.0)) for n in (1, 3)
-    )
+    one, three = (blocks_of(X, comparisons, loss, n, REGULARIZERS["trace"](0.0)) for n in (1, 3))
     unit = one.blocks[0].operator.unit
     found = [float(each.absolute_scatter_at(Y * unit)[0, 0]) * unit for each in (one, three)]
     dual = {"squared_hinge": 0.6, "smoothed_hinge": 0.6}[loss]
@@ -430,9 +430,7 @@ def test_bad_gaps_and_weights(gaps: NDArray | None, weights: NDArray | None, mes
 
     operator, regularizer = StackOperator(np.ones((2, 1, 1))), REGULARIZERS["trace"](0.0)
     with pytest.raises(ValueError, match=message):
-        Objective.of_operator(
-            Local(1), operator, as_loss("logistic"), regularizer, gaps, weights
-        )
+        Objective.of_operator(Local(1), operator, as_loss("logistic"), regularizer, gaps, weights)
 
 
 @pytest.mark.parametrize("loss", SMOOTH)

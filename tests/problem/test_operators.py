@@ -345,12 +345,20 @@ def test_a_difference_from_the_transpose_by_rounding_does_not_matter() -> None:
 @pytest.mark.parametrize(
     ("factors", "signs", "message"),
     [
-        (np.ones((3, 2)), [1, -1], r"factors must be numbers of shape \(m, k, D\); got shape \(3, 2\)"),
+        (
+            np.ones((3, 2)),
+            [1, -1],
+            r"factors must be numbers of shape \(m, k, D\); got shape \(3, 2\)",
+        ),
         (np.ones((3, 2, 4, 1)), [1, -1], r"\(m, k, D\); got shape \(3, 2, 4, 1\)"),
         (np.ones((0, 2, 4)), [1, -1], r"\(m, k, D\); got shape \(0, 2, 4\)"),
         (np.ones((3, 0, 4)), [], r"\(m, k, D\); got shape \(3, 0, 4\)"),
         (np.full((3, 2, 4), "a"), [1, -1], r"factors must be numbers"),
-        (np.ones((3, 2, 4)), [1, -1, 1], r"signs must have shape \(2,\) or \(3, 2\) .*; got shape \(3,\)"),
+        (
+            np.ones((3, 2, 4)),
+            [1, -1, 1],
+            r"signs must have shape \(2,\) or \(3, 2\) .*; got shape \(3,\)",
+        ),
         (np.ones((3, 2, 4)), np.ones((2, 3)), r"signs must have shape .*; got shape \(2, 3\)"),
         (np.ones((3, 2, 4)), 1.0, r"signs must have shape .*; got shape \(\)"),
         (np.full((3, 2, 4), np.nan), [1, -1], "factors and signs must be finite"),
@@ -419,10 +427,16 @@ def with_nan(array: NDArray) -> NDArray:
         ({"responses": lambda h: h + 1}, "Own contradicts itself"),
         ({"scatter": lambda S: S + np.eye(4)}, "Own contradicts itself"),
         ({"scatter": lambda S: S[:3]}, r"Own.scatter must return shape \(4, 4\); got \(3, 4\)"),
-        ({"scatter": lambda S: S[None]}, r"Own.scatter must return shape \(4, 4\); got \(1, 4, 4\)"),
+        (
+            {"scatter": lambda S: S[None]},
+            r"Own.scatter must return shape \(4, 4\); got \(1, 4, 4\)",
+        ),
         ({"scatter": np.diag}, r"Own.scatter must return shape \(4, 4\); got \(4,\)"),
         ({"responses": lambda h: h[1:]}, r"Own.responses must return shape \(9,\); got \(8,\)"),
-        ({"responses": lambda h: h[:, None]}, r"Own.responses must return shape \(9,\); got \(9, 1\)"),
+        (
+            {"responses": lambda h: h[:, None]},
+            r"Own.responses must return shape \(9,\); got \(9, 1\)",
+        ),
         ({"responses": np.sum}, r"Own.responses must return shape \(9,\); got \(\)"),
         ({"scatter": np.tril}, "Own.scatter is not symmetric: every A_r must be"),
         ({"scatter": with_nan}, "Own returns numbers that are not finite"),
