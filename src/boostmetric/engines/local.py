@@ -112,7 +112,7 @@ class Local:
 
 @cache
 def _controller() -> ThreadpoolController:
-    """The BLAS libraries of NumPy and SciPy, which are loaded by now; finding them takes a while."""
+    """The BLAS libraries of NumPy and SciPy, loaded by now; finding them takes a while."""
     return ThreadpoolController().select(user_api="blas")
 
 

@@ -216,9 +216,7 @@ class Block:
         scatter = None if is_alone else operator.scatter_matrix(duals)
         return value, slope, scatter, operator.scatter_matrix(curved)
 
-    def absolute_scatter_at(
-        self, Y: NDArray, basis: NDArray | None
-    ) -> tuple[float, bool, NDArray]:
+    def absolute_scatter_at(self, Y: NDArray, basis: NDArray | None) -> tuple[float, bool, NDArray]:
         """F, whether any u_r is not 0, and Σ |u_r|·|A_r| at M', or Σ |A_r| if all u_r are 0."""
         operator, _, (value, duals) = self._probe(Y, basis)
         sizes = np.abs(duals)

@@ -28,7 +28,14 @@ from scipy.sparse.linalg import LinearOperator
 from boostmetric.engines import Threads
 from boostmetric.kernels import compiled
 from boostmetric.metric import Metric
-from boostmetric.points import Points, as_points, binary_exponent, centred, rows_at_once, times_two_to
+from boostmetric.points import (
+    Points,
+    as_points,
+    binary_exponent,
+    centred,
+    rows_at_once,
+    times_two_to,
+)
 from boostmetric.problem.comparisons import Comparisons
 from boostmetric.problem.operators import Operator, symmetric_operator
 
@@ -230,7 +237,11 @@ class ComparisonOperator(Operator):
                     loops.sparse_rows(H.indptr, H.indices, H.data, self.X, begin, product)
                 else:
                     first, last = H.indptr[begin], H.indptr[end]
-                    rows = H.data[first:last], H.indices[first:last], H.indptr[begin : end + 1] - first
+                    rows = (
+                        H.data[first:last],
+                        H.indices[first:last],
+                        H.indptr[begin : end + 1] - first,
+                    )
                     product = csr_matrix(rows, shape=(end - begin, n)) @ self.X
                 part = self.X[begin:end].T @ product
                 half += part.toarray() if issparse(part) else part
@@ -281,9 +292,7 @@ class ComparisonOperator(Operator):
 
         def collect_span(number: int) -> NDArray:
             part = incidence[number]
-            transposed = csc_matrix(
-                (part.data, part.indices, part.indptr), shape=part.shape[::-1]
-            )
+            transposed = csc_matrix((part.data, part.indices, part.indptr), shape=part.shape[::-1])
             collected: NDArray = transposed @ duals[ends[number] : ends[number + 1]]
             return collected
 

@@ -34,7 +34,7 @@ class Engine(Protocol):
         ...
 
 
-class StopRequested(Exception):  # noqa: N818
+class StopRequested(Exception):
     """The fit was asked to end, in the middle of a step. M is as before the step."""
 
 
