@@ -10,7 +10,7 @@ import pytest
 from conftest import block_of, blocks_of, read_only
 from numpy.typing import NDArray
 
-from boostmetric import (
+from boostmetric.problem import (
     REGULARIZERS,
     Block,
     Comparisons,
@@ -229,13 +229,14 @@ def test_a_block_says_whether_it_knows_the_steps_before(
     block, steps = make().blocks[0], tuple(draw_steps((1.0,) * 4))
     assert block.evaluate(Position((0, 0), 0, steps[:2]), True) is not None
     V = steps[0].directions
-    for query in (
+    queries: list[Callable[[Position], Any]] = [
         lambda at: block.evaluate(at, True),
         lambda at: block.scatter_product(at, V),
         lambda at: block.along(at, V[:, 0], 1.0),
         lambda at: block.on_slice(at, V, 1.0, np.ones(1), True),
         lambda at: block.largest_value(at, V, 1.0, np.ones(1)),
-    ):
+    ]
+    for query in queries:
         assert (query(position(steps)) is not None) == is_known
         block.evaluate(Position((0, 0), 0, steps[:2]), True)
 

@@ -10,18 +10,18 @@ from conftest import block_at, problem_of, read_only
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from boostmetric import (
+from boostmetric import Metric, kernels
+from boostmetric.engines import Threads
+from boostmetric.problem import (
     LOSSES,
     Block,
     ComparisonOperator,
     Comparisons,
-    Metric,
     Operator,
     Step,
-    kernels,
+    block,
+    comparison_operator,
 )
-from boostmetric.engines import Threads
-from boostmetric.problem import block, comparison_operator
 from boostmetric.problem.step import Position
 
 KINDS = ["triplets", "quadruplets", "pairs", "joined"]

@@ -5,8 +5,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from boostmetric import ComparisonOperator, Comparisons, kernels
+from boostmetric import kernels
 from boostmetric.mining import NONE, nearest_targets_and_impostors
+from boostmetric.problem import ComparisonOperator, Comparisons
 
 compiled = pytest.importorskip("boostmetric.compiled", reason="numba is not installed")
 

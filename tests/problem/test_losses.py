@@ -6,7 +6,8 @@ from conftest import SMOOTH, blocks_of, read_only
 from numpy.typing import NDArray
 from scipy.special import expit, logsumexp, softmax
 
-from boostmetric import (
+from boostmetric.engines import Threads
+from boostmetric.problem import (
     LOSSES,
     Comparisons,
     Exponential,
@@ -17,9 +18,8 @@ from boostmetric import (
     SmoothedHinge,
     StackOperator,
     Trace,
+    block,
 )
-from boostmetric.engines import Threads
-from boostmetric.problem import block
 from boostmetric.problem.losses import is_mergeable
 from boostmetric.problem.step import Position
 

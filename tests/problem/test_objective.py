@@ -12,17 +12,19 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 from scipy.special import expit, logsumexp, softmax
 
-from boostmetric import (
+from boostmetric.engines import Local
+from boostmetric.problem import (
     REGULARIZERS,
     Comparisons,
     Evaluation,
     Objective,
     Operator,
+    StackOperator,
     Step,
     StopRequested,
     as_loss,
+    block,
 )
-from boostmetric.problem import block
 
 N, D, M_TERMS, ALPHA = 14, 4, 45, 0.3
 LENGTH = 1e-5
@@ -152,7 +154,9 @@ def test_evaluate(loss: str, weighted: bool, regularizer: str, n_blocks: int) ->
     for M in positions(problem):
         found = problem.evaluate()
         assert_is(found, oracle, M)
-        np.testing.assert_allclose(found.scatter, oracle.scatter(M), rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(
+            np.asarray(found.scatter), oracle.scatter(M), rtol=1e-10, atol=1e-12
+        )
         assert problem.M.matrix == pytest.approx(M, rel=1e-12)
         assert problem.M.metric.matrix == pytest.approx(M, rel=1e-12)
         assert problem.evaluate(with_scatter=False).scatter is None
@@ -291,7 +295,7 @@ def test_evaluate_and_gradient_at_any_matrix(
         found = problem.evaluate_at(Y, basis)
         assert_is(found, oracle, M)
         expected = B.T @ oracle.scatter(M) @ B
-        np.testing.assert_allclose(found.scatter, expected, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(np.asarray(found.scatter), expected, rtol=1e-9, atol=1e-11)
         gradient = problem.gradient_at(Y, found, basis)
         for _ in range(4):
             E = random_symmetric(rng, len(Y))
@@ -425,9 +429,6 @@ def test_a_stop_is_asked_for_before_every_query() -> None:
     ],
 )
 def test_bad_gaps_and_weights(gaps: NDArray | None, weights: NDArray | None, message: str) -> None:
-    from boostmetric import StackOperator
-    from boostmetric.engines import Local
-
     operator, regularizer = StackOperator(np.ones((2, 1, 1))), REGULARIZERS["trace"](0.0)
     with pytest.raises(ValueError, match=message):
         Objective.of_operator(Local(1), operator, as_loss("logistic"), regularizer, gaps, weights)
@@ -443,4 +444,6 @@ def test_the_objective_of_one_operator_is_that_of_its_comparisons(loss: str) -> 
     problem.take(Step(draw_steps()[1].directions, draw_steps()[1].coefs / unit))
     found = problem.evaluate()
     assert found.value == pytest.approx(oracle.F(M) + oracle.R(M / unit), rel=1e-11)
-    np.testing.assert_allclose(found.scatter, unit * oracle.scatter(M), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(
+        np.asarray(found.scatter), unit * oracle.scatter(M), rtol=1e-10, atol=1e-10
+    )

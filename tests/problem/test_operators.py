@@ -12,16 +12,15 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 from scipy.sparse.linalg import LinearOperator
 
-from boostmetric import (
+from boostmetric import Metric, learn_psd
+from boostmetric.problem import (
     ComparisonOperator,
     Comparisons,
     LowRankOperator,
-    Metric,
     Operator,
     StackOperator,
     as_operator,
     check_operator,
-    learn_psd,
 )
 
 Change = Callable[[NDArray], Any]
@@ -348,7 +347,7 @@ def test_a_difference_from_the_transpose_by_rounding_does_not_matter() -> None:
         (
             np.ones((3, 2)),
             [1, -1],
-            r"factors must be numbers of shape \(m, k, D\); got shape \(3, 2\)",
+            r"factors must be .*\(m, k, D\); got shape \(3, 2\)",
         ),
         (np.ones((3, 2, 4, 1)), [1, -1], r"\(m, k, D\); got shape \(3, 2, 4, 1\)"),
         (np.ones((0, 2, 4)), [1, -1], r"\(m, k, D\); got shape \(0, 2, 4\)"),
@@ -357,7 +356,7 @@ def test_a_difference_from_the_transpose_by_rounding_does_not_matter() -> None:
         (
             np.ones((3, 2, 4)),
             [1, -1, 1],
-            r"signs must have shape \(2,\) or \(3, 2\) .*; got shape \(3,\)",
+            r"signs .* shape \(2,\) or \(3, 2\) .*; got shape \(3,\)",
         ),
         (np.ones((3, 2, 4)), np.ones((2, 3)), r"signs must have shape .*; got shape \(2, 3\)"),
         (np.ones((3, 2, 4)), 1.0, r"signs must have shape .*; got shape \(\)"),
@@ -429,13 +428,13 @@ def with_nan(array: NDArray) -> NDArray:
         ({"scatter": lambda S: S[:3]}, r"Own.scatter must return shape \(4, 4\); got \(3, 4\)"),
         (
             {"scatter": lambda S: S[None]},
-            r"Own.scatter must return shape \(4, 4\); got \(1, 4, 4\)",
+            r"Own.scatter must return .*; got \(1, 4, 4\)",
         ),
         ({"scatter": np.diag}, r"Own.scatter must return shape \(4, 4\); got \(4,\)"),
         ({"responses": lambda h: h[1:]}, r"Own.responses must return shape \(9,\); got \(8,\)"),
         (
             {"responses": lambda h: h[:, None]},
-            r"Own.responses must return shape \(9,\); got \(9, 1\)",
+            r"Own.responses must return .*; got \(9, 1\)",
         ),
         ({"responses": np.sum}, r"Own.responses must return shape \(9,\); got \(\)"),
         ({"scatter": np.tril}, "Own.scatter is not symmetric: every A_r must be"),

@@ -11,18 +11,8 @@ from conftest import SMOOTH, duals_of, read_only
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
-from boostmetric import (
-    REGULARIZERS,
-    Boosting,
-    Comparisons,
-    Frobenius,
-    Metric,
-    Step,
-    Sum,
-    Trace,
-    boost,
-    learn_psd,
-)
+from boostmetric import Boosting, Metric, boost, learn_psd
+from boostmetric.problem import REGULARIZERS, Comparisons, Frobenius, Step, Sum, Trace
 
 ALPHA = 0.7
 STEP = 1e-4

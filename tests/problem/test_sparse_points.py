@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sparse_tools import dense, draw, draw_triplets, near, repeated
 
-from boostmetric import ComparisonOperator, Comparisons, Metric, blockwise, boost
+from boostmetric import Metric, blockwise, boost
 from boostmetric.labels import Labels
 from boostmetric.mining import nearest_targets_and_impostors
 from boostmetric.points import as_points, centred, distinct_points
+from boostmetric.problem import ComparisonOperator, Comparisons
 
 
 @pytest.mark.parametrize("regularizer", ["trace", "frobenius"])
