@@ -165,11 +165,22 @@ def test_a_limit_that_another_thread_has_set_does_not_keep_ours_out() -> None:
             thread.join()
             assert blas_threads() == before
     assert seen == [{1}, {1}]
-    outside = blas_threads()
-    limits = threading.Thread(target=lambda: threadpool_limits(2, user_api="blas").unregister())
-    limits.start()
-    limits.join()
-    assert blas_threads() == outside
+
+
+def test_our_limit_does_not_keep_those_of_other_threads_out() -> None:
+    before, seen = blas_threads(), []
+
+    def other() -> None:
+        with threadpool_limits(3, user_api="blas"):
+            seen.append(set(blas_threads()))
+
+    with single_blas_thread():
+        pass
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert seen == [{3}]
+    assert blas_threads() == before
 
 
 @pytest.fixture

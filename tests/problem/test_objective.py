@@ -266,6 +266,24 @@ def test_a_step_to_where_a_slice_was_tried(
         assert_is(problem.evaluate(), oracle, M)
 
 
+@pytest.mark.parametrize("n_blocks", [1, 3])
+@pytest.mark.parametrize(
+    ("turned", "coef", "scale"), [(1, 1.0, 1.0), (0, 2.0, 1.0), (0, 1.0, 0.7), (0, 1.0, 0.0)]
+)
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_step_to_somewhere_else_than_was_tried(
+    k: int, turned: int, coef: float, scale: float, n_blocks: int
+) -> None:
+    oracle, rng = Oracle("logistic", True, "trace"), np.random.default_rng(9)
+    problem, (first, *_) = oracle.objective(n_blocks), draw_steps()
+    V, W, w = unit_columns(rng, k), unit_columns(rng, k), rng.uniform(0.2, 1, k)
+    problem.take(first)
+    problem.on_slice(V, True)(1.0, w)
+    step = Step(W if turned else V, coef * w, scale)
+    problem.take(step)
+    assert_is(problem.evaluate(), oracle, after(after(np.zeros((D, D)), first), step))
+
+
 def random_symmetric(rng: np.random.Generator, d: int) -> NDArray:
     Y = rng.normal(size=(d, d)) / 2
     return Y + Y.T
