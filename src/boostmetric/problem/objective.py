@@ -237,10 +237,13 @@ class Objective:
 
     def absolute_scatter_at(self, Y: NDArray, basis: NDArray | None = None) -> NDArray:
         """Σ |u_r|·|A_r| at Y, or a multiple of Σ |A_r| if all u_r are 0; of the shape of Y."""
-        values, scatters = zip(*self._call(Block.absolute_scatter_at, Y, basis), strict=True)
-        if len(values) == 1:
-            return np.asarray(scatters[0], dtype=np.float64)
-        return weighted_sum(self.loss.merge(np.array(values))[1], scatters)
+        parts = self._call(Block.absolute_scatter_at, Y, basis)
+        if len(parts) == 1:
+            return np.asarray(parts[0][2], dtype=np.float64)
+        factors = self.loss.merge(np.array([part[0] for part in parts]))[1]
+        if any(part[1] for part in parts):
+            factors = factors * [part[1] for part in parts]
+        return weighted_sum(factors, [part[2] for part in parts])
 
     def single_block(self) -> Block:
         """The only block, for the solver that needs all comparisons in one place."""

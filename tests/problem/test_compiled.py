@@ -5,8 +5,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from boostmetric import ComparisonOperator, Comparisons, kernels
+from boostmetric import kernels
 from boostmetric.mining import NONE, nearest_targets_and_impostors
+from boostmetric.problem import ComparisonOperator, Comparisons
 
 compiled = pytest.importorskip("boostmetric.compiled", reason="numba is not installed")
 
@@ -95,7 +96,7 @@ def test_the_scatter_is_that_of_the_plain_path(
 ) -> None:
     X = rng.normal(size=(90, 8)).astype(dtype)
     operator = ComparisonOperator(X, Comparisons.from_labels(X, np.arange(90) % 3))
-    monkeypatch.setattr("boostmetric.laplacian.BLOCK_ENTRIES", 100)
+    monkeypatch.setattr("boostmetric.problem.comparison_operator.CHUNK_ENTRIES", 100)
     duals = rng.random(operator.n_matrices).astype(dtype)
     plain = operator.scatter_matrix(duals)
     monkeypatch.setattr(kernels, "WORTH", 0)

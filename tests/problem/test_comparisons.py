@@ -11,7 +11,7 @@ from conftest import read_only
 from numpy.typing import NDArray
 from sklearn.datasets import load_iris, load_wine
 
-from boostmetric import Comparisons
+from boostmetric.problem import Comparisons
 
 Pair = tuple[int, int]
 Statement = tuple[Pair, Pair, float, float]

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 from scipy.sparse.linalg import LinearOperator
 
-from boostmetric import (
+from boostmetric import Metric, learn_psd
+from boostmetric.problem import (
     ComparisonOperator,
     Comparisons,
     LowRankOperator,
-    Metric,
     Operator,
     StackOperator,
-    learn_psd,
-    operators,
+    as_operator,
+    check_operator,
 )
 
 Change = Callable[[NDArray], Any]
@@ -105,7 +105,7 @@ def near(expected: NDArray, dtype: type[np.floating]) -> Any:
 def large_if_named_so(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the scatter of the kind "large" an operator."""
     if hasattr(request.node, "callspec") and request.node.callspec.params.get("kind") == "large":
-        monkeypatch.setattr(operators, "OPERATOR_ABOVE", 0)
+        monkeypatch.setattr(Operator, "DENSE_UP_TO", 0)
 
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -214,22 +214,22 @@ def test_a_projected_operator_is_that_of_projected_matrices(
 @every_kind
 @both_dtypes
 @pytest.mark.parametrize("projected", [False, True])
-def test_spread_is_positive(
+def test_the_absolute_scatter_is_positive(
     kind: str, dtype: type[np.floating], projected: bool, rng: np.random.Generator
 ) -> None:
     operator, _ = draw(kind, 4, dtype, rng)
     duals = rng.exponential(size=M).astype(dtype)
     if projected:
         operator = operator.project(rng.standard_normal((4, 3)))
-    spread = operator.spread(duals)
-    assert spread.shape == (operator.n_features,) * 2
-    assert spread == near(spread.T, dtype)
-    assert np.linalg.eigvalsh(spread.astype(np.float64))[0] > 0
+    sizes = operator.absolute_scatter(duals)
+    assert sizes.shape == (operator.n_features,) * 2
+    assert sizes == near(sizes.T, dtype)
+    assert np.linalg.eigvalsh(sizes.astype(np.float64))[0] > 0
 
 
 @every_stack
 @pytest.mark.parametrize("projected", [False, True])
-def test_spread_of_a_stack_exceeds_the_sum_of_absolute_values(
+def test_the_absolute_scatter_of_a_stack_exceeds_the_sum_of_absolute_values(
     kind: str, projected: bool, rng: np.random.Generator
 ) -> None:
     operator, stack = draw(kind, 5, np.float64, rng)
@@ -238,11 +238,11 @@ def test_spread_of_a_stack_exceeds_the_sum_of_absolute_values(
     if projected:
         basis = rng.standard_normal((5, 3))
         operator, total = operator.project(basis), basis.T @ total @ basis
-    assert np.linalg.eigvalsh(operator.spread(duals) - total)[0] >= -1e-12
+    assert np.linalg.eigvalsh(operator.absolute_scatter(duals) - total)[0] >= -1e-12
 
 
 @pytest.mark.parametrize("kind", LOW_RANK)
-def test_spread_of_factors_is_the_sum_with_absolute_signs(
+def test_the_absolute_scatter_of_factors_is_the_sum_with_absolute_signs(
     kind: str, rng: np.random.Generator
 ) -> None:
     factors = rng.standard_normal((M, 3, 4))
@@ -253,8 +253,8 @@ def test_spread_of_factors_is_the_sum_with_absolute_signs(
         for k in range(3):
             sign = abs(np.broadcast_to(signs, (M, 3))[r, k])
             expected += duals[r] * sign * np.outer(factors[r, k], factors[r, k])
-    spread = LowRankOperator(factors, signs).spread(duals)
-    assert spread == near(expected, np.float64)
+    sizes = LowRankOperator(factors, signs).absolute_scatter(duals)
+    assert sizes == near(expected, np.float64)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64])
@@ -266,7 +266,7 @@ def test_matrices_of_whole_numbers_are_taken_as_float64(dtype: type[np.integer])
         assert operator.dtype == np.float64
         assert operator.scatter(duals).tolist() == [[100, 134], [134, 290]]
         assert operator.responses(v).tolist() == [100 - 720 + 810, -42 + 900]
-        assert operator.spread(duals).tolist() == [[234, 0], [0, 424]]
+        assert operator.absolute_scatter(duals).tolist() == [[234, 0], [0, 424]]
     assert low_rank.dtype == np.float64
     assert low_rank.responses(v).tolist() == [2 * (100 - 360) ** 2]
 
@@ -297,7 +297,7 @@ def test_comparisons_are_a_stack_of_differences_of_outer_products(
     within, expected_within = given.project(basis), expected.project(basis)
     assert within.scatter(duals) == near(expected_within.scatter(duals), dtype)
     assert within.responses(v[:2]) == near(expected_within.responses(v[:2]), dtype)
-    assert np.linalg.eigvalsh(given.spread(np.abs(duals)))[0] > 0
+    assert np.linalg.eigvalsh(given.absolute_scatter(np.abs(duals)))[0] > 0
 
 
 def with_entry(value: float, sparse: bool = False, both: bool = True) -> list[Any]:
@@ -327,16 +327,16 @@ def with_entry(value: float, sparse: bool = False, both: bool = True) -> list[An
         (with_entry(np.inf, sparse=True), "matrix 2 has an entry that is not finite"),
         ([np.eye(1), np.array([["a"]])], "matrix 1 holds <U1: real numbers are needed"),
         ([np.array([[None]])], "matrix 0 holds object: real numbers are needed"),
-        ([], "no matrix came: at least one"),
-        (np.empty((0, 3, 3)), "no matrix came: at least one"),
+        ([], "at least one matrix A_r is required; got none"),
+        (np.empty((0, 3, 3)), "at least one matrix A_r is required; got none"),
     ],
 )
-def test_matrices_that_will_not_do_are_named(matrices: Any, message: str) -> None:
+def test_bad_matrices_are_named(matrices: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         learn_psd(matrices)
 
 
-def test_a_difference_from_the_transpose_by_rounding_is_no_matter() -> None:
+def test_a_difference_from_the_transpose_by_rounding_does_not_matter() -> None:
     A = np.array([[1.0, 3.0], [3.0 * (1 + 1e-7), 2.0]])
     for matrices in ([A], [csr_array(A)], [np.zeros((2, 2))]):
         check_operator(StackOperator(matrices))
@@ -345,36 +345,41 @@ def test_a_difference_from_the_transpose_by_rounding_is_no_matter() -> None:
 @pytest.mark.parametrize(
     ("factors", "signs", "message"),
     [
-        (np.ones((3, 2)), [1, -1], r"factors of shape \(3, 2\) came.*\(m, k, D\)"),
-        (np.ones((3, 2, 4, 1)), [1, -1], r"factors of shape \(3, 2, 4, 1\) came"),
-        (np.ones((0, 2, 4)), [1, -1], r"factors of shape \(0, 2, 4\) came"),
-        (np.ones((3, 0, 4)), [], r"factors of shape \(3, 0, 4\) came"),
-        (np.full((3, 2, 4), "a"), [1, -1], r"factors .* numbers of shape"),
-        (np.ones((3, 2, 4)), [1, -1, 1], r"signs of shape \(3,\).*\(2,\) or \(3, 2\) is needed"),
-        (np.ones((3, 2, 4)), np.ones((2, 3)), r"signs of shape \(2, 3\) do not go with"),
-        (np.ones((3, 2, 4)), 1.0, r"signs of shape \(\) do not go with"),
+        (
+            np.ones((3, 2)),
+            [1, -1],
+            r"factors must be .*\(m, k, D\); got shape \(3, 2\)",
+        ),
+        (np.ones((3, 2, 4, 1)), [1, -1], r"\(m, k, D\); got shape \(3, 2, 4, 1\)"),
+        (np.ones((0, 2, 4)), [1, -1], r"\(m, k, D\); got shape \(0, 2, 4\)"),
+        (np.ones((3, 0, 4)), [], r"\(m, k, D\); got shape \(3, 0, 4\)"),
+        (np.full((3, 2, 4), "a"), [1, -1], r"factors must be numbers"),
+        (
+            np.ones((3, 2, 4)),
+            [1, -1, 1],
+            r"signs .* shape \(2,\) or \(3, 2\) .*; got shape \(3,\)",
+        ),
+        (np.ones((3, 2, 4)), np.ones((2, 3)), r"signs must have shape .*; got shape \(2, 3\)"),
+        (np.ones((3, 2, 4)), 1.0, r"signs must have shape .*; got shape \(\)"),
         (np.full((3, 2, 4), np.nan), [1, -1], "factors and signs must be finite"),
         (np.ones((3, 2, 4)), [1, np.inf], "factors and signs must be finite"),
     ],
 )
-def test_factors_that_will_not_do_are_refused(factors: Any, signs: Any, message: str) -> None:
+def test_bad_factors_are_rejected(factors: Any, signs: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LowRankOperator(factors, signs)
 
 
 @pytest.mark.parametrize("given", [None, 3.0, csr_array(np.eye(2)), iter([np.eye(2)])])
-def test_what_is_no_operator_is_refused_with_what_can_be_given(given: Any) -> None:
-    message = (
-        f"{type(given).__name__} is no operator.*array.*list.*sparse.*LowRankOperator.*"
-        "ComparisonOperator.*derive from Operator"
-    )
+def test_anything_else_is_rejected_with_what_can_be_given(given: Any) -> None:
+    message = rf"operator must be an array .*list.*sparse.*Operator; got {type(given).__name__}\."
     with pytest.raises(TypeError, match=message):
         learn_psd(given)
 
 
 def test_comparisons_alone_are_no_operator() -> None:
     given: Any = Comparisons.from_triplets([[0, 1, 2]])
-    with pytest.raises(TypeError, match=r"Comparisons is no operator.*a ComparisonOperator"):
+    with pytest.raises(TypeError, match=r"operator must be .*; got Comparisons\."):
         learn_psd(given)
 
 
@@ -421,16 +426,22 @@ def with_nan(array: NDArray) -> NDArray:
         ({"responses": lambda h: h[::-1]}, "Own contradicts itself"),
         ({"responses": lambda h: h + 1}, "Own contradicts itself"),
         ({"scatter": lambda S: S + np.eye(4)}, "Own contradicts itself"),
-        ({"scatter": lambda S: S[:3]}, r"Own.scatter is of shape \(3, 4\): \(4, 4\) is needed"),
-        ({"scatter": lambda S: S[None]}, r"Own.scatter is of shape \(1, 4, 4\)"),
-        ({"scatter": np.diag}, r"Own.scatter is of shape \(4,\): \(4, 4\) is needed"),
-        ({"responses": lambda h: h[1:]}, r"Own.responses is of shape \(8,\): \(9,\) is needed"),
-        ({"responses": lambda h: h[:, None]}, r"Own.responses is of shape \(9, 1\)"),
-        ({"responses": np.sum}, r"Own.responses is of shape \(\): \(9,\) is needed"),
+        ({"scatter": lambda S: S[:3]}, r"Own.scatter must return shape \(4, 4\); got \(3, 4\)"),
+        (
+            {"scatter": lambda S: S[None]},
+            r"Own.scatter must return .*; got \(1, 4, 4\)",
+        ),
+        ({"scatter": np.diag}, r"Own.scatter must return shape \(4, 4\); got \(4,\)"),
+        ({"responses": lambda h: h[1:]}, r"Own.responses must return shape \(9,\); got \(8,\)"),
+        (
+            {"responses": lambda h: h[:, None]},
+            r"Own.responses must return .*; got \(9, 1\)",
+        ),
+        ({"responses": np.sum}, r"Own.responses must return shape \(9,\); got \(\)"),
         ({"scatter": np.tril}, "Own.scatter is not symmetric: every A_r must be"),
-        ({"scatter": with_nan}, "Own gives numbers that are not finite"),
-        ({"responses": with_nan}, "Own gives numbers that are not finite"),
-        ({"responses": lambda h: h * np.inf}, "Own gives numbers that are not finite"),
+        ({"scatter": with_nan}, "Own returns numbers that are not finite"),
+        ({"responses": with_nan}, "Own returns numbers that are not finite"),
+        ({"responses": lambda h: h * np.inf}, "Own returns numbers that are not finite"),
     ],
 )
 def test_an_operator_that_is_wrong_fails_the_check(

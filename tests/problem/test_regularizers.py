@@ -1,4 +1,4 @@
-"""Regularisers against their formulas for matrices, finite differences and optimality."""
+"""Regularizers against their formulas for matrices, finite differences and optimality."""
 
 from __future__ import annotations
 
@@ -7,20 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import SMOOTH, read_only
+from conftest import SMOOTH, duals_of, read_only
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
-from boostmetric import (
-    REGULARIZERS,
-    Boosting,
-    Comparisons,
-    Frobenius,
-    Metric,
-    Trace,
-    boost,
-    learn_psd,
-)
+from boostmetric import Boosting, Metric, boost, learn_psd
+from boostmetric.problem import REGULARIZERS, Comparisons, Frobenius, Step, Sum, Trace
 
 ALPHA = 0.7
 STEP = 1e-4
@@ -31,14 +23,55 @@ FORMULAS: dict[str, Callable[[NDArray], float]] = {
 }
 
 every_regularizer = pytest.mark.parametrize("name", list(FORMULAS))
-both_dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+every_basis = pytest.mark.parametrize("d", [None, 2, 4, 6])
 
 
-def random_metric(rng: np.random.Generator, J: int, D: int = 4) -> Metric:
-    """J directions that are not orthogonal, so that their coefficients are not eigenvalues."""
-    metric = Metric.from_components(rng.standard_normal((J, D)))
-    read_only(metric.directions, metric.coefs)
-    return metric
+def every_sum(test: Any) -> Any:
+    """M after no, one and several steps, with its matrix and without, in both precisions."""
+    for names, values in (
+        ("n_directions", [(), (1,), (2, 1, 4)]),
+        ("with_matrix", [False, True]),
+        ("dtype", [np.float32, np.float64]),
+    ):
+        test = pytest.mark.parametrize(names, values)(test)
+    return test
+
+
+def basis_and_gram(rng: np.random.Generator, d: int | None) -> tuple[NDArray, NDArray | None]:
+    """A basis (4, d) with its Gram matrix, or the identity and None."""
+    if d is None:
+        return np.eye(4), None
+    basis = rng.standard_normal((4, d))
+    return basis, basis.T @ basis
+
+
+def random_sum(
+    rng: np.random.Generator,
+    n_directions: tuple[int, ...],
+    dtype: type[np.floating] = np.float64,
+    with_matrix: bool = True,
+    D: int = 4,
+) -> Sum:
+    """M after steps with directions that are not orthogonal, so no coefficient is an eigenvalue.
+
+    The second step scales what is there.
+    """
+    M = Sum(D, np.dtype(dtype), matrix=np.zeros((D, D)) if with_matrix else None)
+    for number, k in enumerate(n_directions):
+        metric = Metric.from_components(rng.standard_normal((k, D))).astype(dtype)
+        read_only(metric.directions, metric.coefs)
+        M = M.after(Step(metric.directions, metric.coefs, 0.6 if number == 1 else 1.0))
+    return M
+
+
+def matrix_of(M: Sum) -> NDArray:
+    """M, term by term, in float64."""
+    matrix = np.zeros((M.n_features, M.n_features))
+    for step in M.steps:
+        matrix *= step.scale
+        for v, w in zip(step.directions.T.astype(np.float64), step.coefs, strict=True):
+            matrix += w * np.outer(v, v)
+    return matrix
 
 
 def random_symmetric(rng: np.random.Generator, D: int = 4) -> NDArray:
@@ -58,26 +91,39 @@ def symmetric_basis(D: int) -> list[NDArray]:
 
 
 @every_regularizer
-@both_dtypes
-@pytest.mark.parametrize("J", [0, 1, 3, 9])
+@every_sum
 def test_value_is_that_of_the_formula(
-    name: str, J: int, dtype: type[np.floating], rng: np.random.Generator
+    name: str,
+    n_directions: tuple[int, ...],
+    with_matrix: bool,
+    dtype: type[np.floating],
+    rng: np.random.Generator,
 ) -> None:
-    metric = random_metric(rng, J).astype(dtype)
-    expected = FORMULAS[name](metric.matrix.astype(np.float64))
-    assert REGULARIZERS[name](ALPHA).value(metric) == pytest.approx(expected, rel=1e-6)
+    M = random_sum(rng, n_directions, dtype, with_matrix)
+    expected = FORMULAS[name](matrix_of(M))
+    value = REGULARIZERS[name](ALPHA).value(M)
+    assert value == pytest.approx(expected, rel=1e-12 if dtype is np.float64 else 1e-6)
 
 
 @every_regularizer
-@pytest.mark.parametrize("d", [None, 2, 4, 6])
+@every_basis
+def test_the_value_of_a_matrix_is_that_of_the_formula(
+    name: str, d: int | None, rng: np.random.Generator
+) -> None:
+    basis, gram = basis_and_gram(rng, d)
+    Y = random_symmetric(rng, basis.shape[1])
+    expected = FORMULAS[name](basis @ Y @ basis.T)
+    assert REGULARIZERS[name](ALPHA).value_of(Y, gram) == pytest.approx(expected, rel=1e-12)
+
+
+@every_regularizer
+@every_basis
 def test_gradient_is_the_slope_of_the_formula(
     name: str, d: int | None, rng: np.random.Generator
 ) -> None:
-    basis = np.eye(4) if d is None else rng.standard_normal((4, d))
-    whole = REGULARIZERS[name](ALPHA)
-    regularizer = whole if d is None else whole.project(basis)
+    basis, gram = basis_and_gram(rng, d)
     Y = random_symmetric(rng, basis.shape[1])
-    gradient = regularizer.gradient(Y)
+    gradient = REGULARIZERS[name](ALPHA).gradient(Y, gram)
     assert gradient == pytest.approx(gradient.T)
     for E in symmetric_basis(len(Y)):
         ahead, behind = (FORMULAS[name](basis @ (Y + t * E) @ basis.T) for t in (STEP, -STEP))
@@ -86,15 +132,13 @@ def test_gradient_is_the_slope_of_the_formula(
 
 
 @every_regularizer
-@pytest.mark.parametrize("d", [None, 2, 4, 6])
+@every_basis
 def test_hessian_is_the_curvature_of_the_formula(
     name: str, d: int | None, rng: np.random.Generator
 ) -> None:
-    basis = np.eye(4) if d is None else rng.standard_normal((4, d))
-    whole = REGULARIZERS[name](ALPHA)
-    regularizer = whole if d is None else whole.project(basis)
+    basis, gram = basis_and_gram(rng, d)
     Y, N = random_symmetric(rng, basis.shape[1]), random_symmetric(rng, basis.shape[1])
-    image = np.zeros_like(N) + regularizer.hessian(N)
+    image = np.zeros_like(N) + REGULARIZERS[name](ALPHA).hessian(N, gram)
 
     def formula(s: float, t: float) -> float:
         return FORMULAS[name](basis @ (Y + s * N + t * E) @ basis.T)
@@ -106,75 +150,92 @@ def test_hessian_is_the_curvature_of_the_formula(
 
 
 @every_regularizer
-def test_a_projection_leaves_the_whole_as_it_was(name: str, rng: np.random.Generator) -> None:
-    whole, Y = REGULARIZERS[name](ALPHA), random_symmetric(rng)
-    before = whole.gradient(Y).copy()
-    whole.project(rng.standard_normal((4, 2)))
-    assert np.array_equal(whole.gradient(Y), before)
-
-
-@every_regularizer
-@both_dtypes
-@pytest.mark.parametrize("J", [0, 1, 7])
+@every_sum
 def test_the_slope_along_a_direction_is_that_of_the_formula(
-    name: str, J: int, dtype: type[np.floating], rng: np.random.Generator
+    name: str,
+    n_directions: tuple[int, ...],
+    with_matrix: bool,
+    dtype: type[np.floating],
+    rng: np.random.Generator,
 ) -> None:
-    metric = random_metric(rng, J).astype(dtype)
+    M = random_sum(rng, n_directions, dtype, with_matrix)
     v = rng.standard_normal(4)
     v = (v / np.linalg.norm(v)).astype(dtype)
-    p, q = REGULARIZERS[name](ALPHA).along(metric, v)
+    p, q = REGULARIZERS[name](ALPHA).along(M, v)
     outer = np.outer(v, v).astype(np.float64)
     for w in (0.0, 0.5, 3.0):
-        ahead, behind = (FORMULAS[name](metric.matrix + (w + t) * outer) for t in (STEP, -STEP))
+        ahead, behind = (FORMULAS[name](matrix_of(M) + (w + t) * outer) for t in (STEP, -STEP))
         near = 1e-5 if dtype is np.float32 else 1e-7
         assert p + q * w == pytest.approx((ahead - behind) / (2 * STEP), rel=near)
 
 
 @every_regularizer
-@both_dtypes
-@pytest.mark.parametrize("J", [1, 4, 5, 12])
-def test_the_cost_of_coefficients_is_that_of_the_formula(
-    name: str, J: int, dtype: type[np.floating], rng: np.random.Generator
+@every_sum
+@pytest.mark.parametrize("k", [1, 4, 5, 12])
+@pytest.mark.parametrize("scale", [0.0, 0.7, 1.0])
+def test_the_penalty_on_a_slice_is_that_of_the_formula(
+    name: str,
+    n_directions: tuple[int, ...],
+    with_matrix: bool,
+    dtype: type[np.floating],
+    k: int,
+    scale: float,
+    rng: np.random.Generator,
 ) -> None:
-    directions = random_metric(rng, J).directions.astype(dtype)
-    coefs = rng.exponential(size=J)
+    M = random_sum(rng, n_directions, dtype, with_matrix)
+    directions = Metric.from_components(rng.standard_normal((k, 4))).directions.astype(dtype)
+    coefs = rng.exponential(size=k)
     read_only(directions, coefs)
-    exact = directions.astype(np.float64)
+    old, exact = matrix_of(M), directions.astype(np.float64)
 
-    def formula(w: NDArray) -> float:
-        return FORMULAS[name]((exact * w) @ exact.T)
+    def formula(z: NDArray) -> float:
+        return FORMULAS[name](z[0] * old + (exact * z[1:]) @ exact.T)
 
     near = 1e-6 if dtype is np.float32 else 1e-12
-    cost = REGULARIZERS[name](ALPHA).of_coefs(directions)
-    value, slopes = cost(coefs)
-    assert value == pytest.approx(formula(coefs), rel=near)
-    steps = STEP * np.eye(J)
-    expected = [(formula(coefs + e) - formula(coefs - e)) / (2 * STEP) for e in steps]
-    assert slopes == pytest.approx(np.array(expected), rel=1e-6)
-    assert cost(2 * coefs)[0] == pytest.approx(formula(2 * coefs), rel=near)
+    penalty = REGULARIZERS[name](ALPHA).on_slice(M, directions)
+    value, slopes = penalty(scale, coefs)
+    at = np.append(scale, coefs)
+    assert value == pytest.approx(formula(at), rel=near)
+    steps = STEP * np.eye(1 + k)
+    expected = [(formula(at + e) - formula(at - e)) / (2 * STEP) for e in steps]
+    assert slopes == pytest.approx(np.array(expected), rel=1e-6, abs=1e-9)
+    assert penalty(2 * scale, 2 * coefs)[0] == pytest.approx(formula(2 * at), rel=near)
 
 
 @every_regularizer
-@both_dtypes
-@pytest.mark.parametrize("J", [0, 1, 7])
+@every_sum
 @pytest.mark.parametrize("as_operator", [False, True])
 def test_reduce_takes_the_gradient_off_but_for_the_threshold(
-    name: str, J: int, as_operator: bool, dtype: type[np.floating], rng: np.random.Generator
+    name: str,
+    n_directions: tuple[int, ...],
+    with_matrix: bool,
+    dtype: type[np.floating],
+    as_operator: bool,
+    rng: np.random.Generator,
 ) -> None:
     regularizer = REGULARIZERS[name](ALPHA)
-    metric = random_metric(rng, J).astype(dtype)
+    M = random_sum(rng, n_directions, dtype, with_matrix)
     scatter = random_symmetric(rng).astype(dtype)
     read_only(scatter)
-    exact = metric.matrix.astype(np.float64)
-    expected = scatter - regularizer.gradient(exact) + regularizer.threshold * np.eye(4)
-    reduced = regularizer.reduce(aslinearoperator(scatter) if as_operator else scatter, metric)
+    gradient = {"trace": ALPHA * np.eye(4), "frobenius": ALPHA * matrix_of(M)}[name]
+    expected = scatter - gradient + regularizer.threshold * np.eye(4)
+    reduced = regularizer.reduce(aslinearoperator(scatter) if as_operator else scatter, M)
     assert isinstance(reduced, LinearOperator if as_operator else np.ndarray)
     assert reduced.shape == (4, 4)
-    assert reduced.dtype == dtype
+    if as_operator:  # eigensolvers work in its precision; a matrix may be in float64
+        assert reduced.dtype == dtype
     near = 1e-5 if dtype is np.float32 else 1e-12
     v = rng.standard_normal(4).astype(dtype)
     assert reduced @ np.eye(4, dtype=dtype) == pytest.approx(expected, rel=near, abs=near)
     assert reduced @ v == pytest.approx(expected @ v, rel=near, abs=10 * near)
+
+
+def test_alpha_in_other_units_is_the_same_problem(rng: np.random.Generator) -> None:
+    """With matrices A_r·unit, M/unit has the same margins; its penalty is to be the same."""
+    A, unit = rng.standard_normal((4, 4)), 2.0**-7
+    for name, kind in REGULARIZERS.items():
+        other = kind(kind.in_units(ALPHA, unit))
+        assert other.value_of(A @ A.T / unit) == pytest.approx(FORMULAS[name](A @ A.T), rel=1e-13)
 
 
 def smallest_by_cvxpy(name: str, G: NDArray) -> float:
@@ -215,6 +276,19 @@ def test_there_is_no_smallest_where_a_direction_pays_for_ever(rng: np.random.Gen
     assert Trace(1.01 * highest).smallest(G) == 0
     assert Frobenius(0.0).smallest(G) == -np.inf
     assert np.isfinite(Frobenius(1e-9).smallest(G))
+
+
+@pytest.mark.parametrize("budget", [0.5, 30.0])
+def test_the_smallest_within_a_budget_is_that_of_one_direction(
+    budget: float, rng: np.random.Generator
+) -> None:
+    """Both functions are linear in M, so all of the trace goes to the leading eigenvector."""
+    G = random_symmetric(rng)
+    values, vectors = np.linalg.eigh(G)
+    assert values[-1] > ALPHA
+    M = budget / ALPHA * np.outer(vectors[:, -1], vectors[:, -1])
+    expected = FORMULAS["trace"](M) - np.sum(G * M)
+    assert Trace(ALPHA).smallest(G, budget) == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_regularizer_shows_its_alpha() -> None:
@@ -304,7 +378,7 @@ def test_the_optimum_satisfies_the_conditions_of_karush_kuhn_and_tucker(
     gradient = {"trace": fit.alpha * np.eye(len(M)), "frobenius": fit.alpha * M}[name]
     differences = (X[rows[:, 0]] - X[rows[:, i]] for i in (2, 1))
     far, near = (np.einsum("ri,rj->rij", d, d) for d in differences)
-    descent = np.einsum("r,rij->ij", fit.duals, far - near) - gradient
+    descent = np.einsum("r,rij->ij", duals_of(fit), far - near) - gradient
     small = 1e-3 * fit.alpha_max
     assert M.any()
     assert np.linalg.eigvalsh(M)[0] >= -1e-12
@@ -312,7 +386,7 @@ def test_the_optimum_satisfies_the_conditions_of_karush_kuhn_and_tucker(
     assert np.sum(descent * M) == pytest.approx(0, abs=small * np.trace(M))
 
 
-def test_the_trace_favours_few_directions_and_frobenius_many() -> None:
+def test_the_trace_favors_few_directions_and_frobenius_many() -> None:
     """Two orthogonal directions that help nearly alike."""
     stack = np.array([np.diag([1.0, 0.0]), np.diag([0.0, 0.95])])
     few, many = (
