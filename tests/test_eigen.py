@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boostmetric.eigen import (
+from boostmetric.solvers import (
     EIGEN_SOLVERS,
     follow_eigenpairs,
     leading_eigenpair,
     leading_eigenpairs,
 )
-from boostmetric.operators import symmetric_operator
+from boostmetric.problem import symmetric_operator
 from conftest import read_only
 from numpy.typing import NDArray
 from scipy.linalg import block_diag

@@ -17,7 +17,7 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
-from boostmetric.state import Iteration
+from boostmetric.solvers import Iteration
 from conftest import read_only
 from numpy.typing import NDArray
 from sklearn.base import clone

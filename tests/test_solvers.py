@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from boostmetric.eigen import EIGEN_SOLVERS
+from boostmetric.solvers import EIGEN_SOLVERS
 from boostmetric.newton import turning_step
 from boostmetric.stagewise import line_search
 from conftest import SMOOTH

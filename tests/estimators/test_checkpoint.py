@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boostmetric.state import Boosting, history_table
+from boostmetric.solvers import Boosting, history_table
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import clone

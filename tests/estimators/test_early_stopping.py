@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boostmetric.state import Outcome
+from boostmetric.solvers import Outcome
 from sklearn.datasets import load_wine
 
 from boostmetric import BoostMetric, Metric, Status

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boostmetric.operators import as_operator, check_operator
+from boostmetric.problem import as_operator, check_operator
 from conftest import read_only
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
