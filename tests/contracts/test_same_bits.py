@@ -177,7 +177,7 @@ def test_threads_do_not_change_a_bit(name: str) -> None:
 
 
 def test_three_blocks_agree_with_one() -> None:
-    X, comparisons = drawn(300, 10, 3_000)
+    X, comparisons = drawn(300, 30, 3_000)
     whole = ComparisonOperator(X, comparisons, exponent=None)
     loss = as_loss("exponential")
     options: Options = {"solver": "stagewise", "block_size": 1, "max_iter": 60}
