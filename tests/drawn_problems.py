@@ -305,6 +305,8 @@ def _check(problem: DrawnProblem, other: bool, exact: bool) -> Outcome:
     # 1) a metric
     if not (np.isfinite(metric.matrix).all() and (metric.coefs >= 0).all()):
         failures.append("the metric is not finite and positive semidefinite")
+    if metric.directions.dtype != problem.X.dtype:
+        failures.append(f"directions are of {metric.directions.dtype}, unlike the points")
     lengths = np.linalg.norm(metric.directions.astype(np.float64), axis=0)
     if (np.abs(lengths - 1) > 64 * reference.eps).any():
         failures.append(f"directions have lengths between {lengths.min()} and {lengths.max()}")
