@@ -63,6 +63,7 @@ class TotallyCorrective:
             memory.n_steps,
         )
         memory = replace(memory, basis=basis)
+        vectors = vectors.astype(objective.dtype)  # the scatter is in float64
         excess = values - regularizer.threshold
         new = vectors[:, excess > 0]
         # 2) Newton steps from M

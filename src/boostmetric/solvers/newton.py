@@ -47,6 +47,9 @@ MAX_FACES = 4
 PARTS = (1.0, 0.5, 0.25, 0.1, 0.03)
 """Parts of a step that are tried until the objective falls."""
 
+HUGE = float(np.sqrt(np.finfo(np.float64).max))
+"""Where H vanishes a solution would be infinite; entries beyond this have no finite squares."""
+
 Map = Callable[[NDArray], NDArray]
 """A linear map of symmetric matrices."""
 
@@ -127,7 +130,7 @@ def conjugate_gradients(
     size = initial = float(np.sum(residual * preconditioned))
     n_products = 0
     while n_products < effort * MAX_PRODUCTS and size > (ACCURACY / effort) ** 2 * initial:
-        if not np.isfinite(search).all():
+        if not np.abs(search).max() < HUGE:  # also if it is NaN
             break
         image = hessian(search)
         n_products += 1

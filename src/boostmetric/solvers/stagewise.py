@@ -55,6 +55,7 @@ class Stagewise:
             memory.n_steps,
         )
         memory = replace(memory, basis=basis)
+        vectors = vectors.astype(objective.dtype)  # the scatter is in float64
         nothing = Proposal(None, memory, k, float(values[0]))
         # 2) their coefficients
         if k == 1:
