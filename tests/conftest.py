@@ -104,7 +104,7 @@ def duals_of(fit: Boosting) -> NDArray:
 def block_at(problem: Objective) -> Block:
     """The only block of an objective, after all steps."""
     M, block = problem.M, problem.single_block()
-    assert block._follow(Position((problem._n_restored, M.epoch), 0, M.steps))
+    assert block._follow(Position(M.epoch, 0, M.steps))
     return block
 
 

@@ -133,7 +133,7 @@ class Objective:
     def zero(self) -> Sum:
         """M = 0."""
         matrix = np.zeros((self.n_features,) * 2) if self.is_dense else None
-        return Sum(self.n_features, self.dtype, next(EPOCHS), matrix=matrix)
+        return Sum(self.n_features, self.dtype, matrix=matrix)
 
     def take(self, step: Step) -> None:
         """Change M by a step."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 
@@ -41,7 +41,7 @@ class Sum:
 
     n_features: int
     dtype: np.dtype
-    epoch: int
+    epoch: int = field(default_factory=EPOCHS.__next__)
     steps: tuple[Step, ...] = ()
     trace: float = 0.0
     matrix: NDArray | None = None
