@@ -177,7 +177,7 @@ def test_the_coefficient_is_the_root_of_the_derivative(loss: str, kind: str) -> 
             assert slopes[0] >= -noise
             assert slopes[1] <= noise
         n_lines += 1
-    assert n_lines > 10
+    assert n_lines > 4
 
 
 @pytest.mark.parametrize("loss", EQUATIONS)
