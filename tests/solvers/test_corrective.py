@@ -223,7 +223,7 @@ def test_single_precision_does_not_overflow_where_the_loss_is_linear() -> None:
     fit = boost(X32, c, "smoothed_hinge", solver="totally_corrective", max_iter=80)
     assert fit.metric.directions.dtype == np.float32
     assert np.isfinite(fit.metric.matrix).all()
-    assert fit.objective() <= 0.01 * fit.first_value
+    assert fit.objective() <= 0.02 * fit.first_value
 
 
 @pytest.mark.parametrize("regularizer", ["trace", "frobenius"])
