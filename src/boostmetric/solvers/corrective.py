@@ -56,6 +56,7 @@ class TotallyCorrective:
             memory.basis,
             memory.n_steps,
         )
+        vectors = vectors.astype(objective.dtype, copy=False)
         memory = replace(memory, basis=basis)
         excess = values - regularizer.threshold
         new = vectors[:, excess > 0]
