@@ -268,6 +268,7 @@ class Boosting:
                     return
         except StopRequested:
             self.status = Status.STOPPED
+            self.problem.should_stop = None  # it has been obeyed; later queries are of the user
         except NotANumberError as error:
             self.status = Status.FAILED
             failure = NotANumberError(
@@ -292,18 +293,23 @@ class Boosting:
         assert self.now is not None
         assert proposal.step is not None
         coefs = proposal.step.coefs[proposal.step.coefs > 0]
-        self.history.append(
-            Iteration(
-                objective=self.now.value,
-                lambda_max=proposal.lambda_max * self.unit,
-                coef=float(coefs[-1]) / self.unit if len(coefs) else 0.0,
-                n_violated=self.now.n_violated,
-                n_tried=proposal.n_tried,
-                n_evaluations=proposal.n_evaluations,
-                duality_gap=self.duality_gap() if with_gap else math.nan,
-                seconds=time.perf_counter() - began,
+        gap = math.nan
+        try:
+            if with_gap:
+                gap = self.duality_gap()
+        finally:  # the step has been taken, even if a request to stop comes here
+            self.history.append(
+                Iteration(
+                    objective=self.now.value,
+                    lambda_max=proposal.lambda_max * self.unit,
+                    coef=float(coefs[-1]) / self.unit if len(coefs) else 0.0,
+                    n_violated=self.now.n_violated,
+                    n_tried=proposal.n_tried,
+                    n_evaluations=proposal.n_evaluations,
+                    duality_gap=gap,
+                    seconds=time.perf_counter() - began,
+                )
             )
-        )
 
     def outcome(self) -> Outcome:
         """What is worth keeping; with the duality gap if the fit was to compute it, else NaN."""
