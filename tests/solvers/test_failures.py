@@ -284,3 +284,30 @@ def test_a_request_to_stop_keeps_the_last_complete_step(
             assert len(fit.history) == step
             assert np.array_equal(fit.metric.directions, metrics[step - 1].directions)
             assert np.array_equal(fit.metric.coefs, metrics[step - 1].coefs)
+
+
+@every_batch
+def test_a_request_to_stop_in_the_certificate_keeps_the_step_before_it(
+    solver: str, block_size: int, data: Data
+) -> None:
+    options: dict[str, Any] = {"solver": solver, "block_size": block_size}
+    counts = []
+    counting = StopAt(math.inf)
+
+    def note(fit: Boosting) -> bool:
+        counts.append(counting.calls)
+        return len(counts) == 8
+
+    boost(*data, "logistic", should_stop=counting, callback=note, tol=1e-12, **options)
+    for step, n in enumerate(counts, start=1):
+        # The last evaluation of a step is that of its metric, or of the certificate if it is due.
+        fit = boost(*data, "logistic", should_stop=StopAt(n - 1), tol=1e-12, **options)
+        assert fit.status is Status.STOPPED
+        assert len(fit.history) in (step - 1, step)
+        whole = boost(
+            *data, "logistic", max_iter=len(fit.history) * block_size, tol=1e-12, **options
+        )
+        assert without_seconds(fit) == without_seconds(whole)
+        assert np.array_equal(fit.metric.matrix, whole.metric.matrix)
+        assert fit.objective() == whole.objective()
+        assert fit.duality_gap() >= 0  # the request is over with the fit
