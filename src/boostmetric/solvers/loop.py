@@ -379,8 +379,15 @@ class Boosting:
             directions, coefs = saved["directions"], saved["coefs"]
             if directions.shape != (self.n_features, ends[-1] if len(ends) else 0):
                 raise SnapshotError("the snapshot has directions of another shape.")
-            if not (np.isfinite(directions).all() and np.isfinite(coefs).all()):
-                raise SnapshotError("the snapshot has directions or coefficients that are not finite.")
+            if coefs.shape != (directions.shape[1],):
+                raise SnapshotError("the snapshot has another number of coefficients.")
+            for name in ("directions", "coefs", "scales", "alpha", "first_value"):
+                if not np.isfinite(saved[name]).all():
+                    raise SnapshotError(f"the snapshot has {name} that are not finite.")
+            if np.isnan(saved["history"][:, 0]).any() or np.isnan(saved["memory_numbers"]).any():
+                raise SnapshotError("the snapshot has numbers that are NaN.")
+            if (coefs < 0).any():
+                raise SnapshotError("the snapshot has negative coefficients.")
             for end, size, scale in zip(ends, saved["sizes"], saved["scales"], strict=True):
                 part = slice(end - size, end)
                 columns = np.ascontiguousarray(directions[:, part], dtype=self.problem.dtype)
@@ -389,6 +396,9 @@ class Boosting:
             memory = Memory.from_arrays(with_prefix(saved, "memory_"))
             alpha, first_value = float(saved["alpha"]), float(saved["first_value"])
             has_gap = bool(saved["has_gap"])
+            if isinstance(self.solver, SoftMarginSolver):
+                program = with_prefix(saved, "program_")
+                self.solver.restore(program, self.n_features, self.n_comparisons)
         except SnapshotError:
             raise
         except (KeyError, ValueError, TypeError, IndexError) as error:
@@ -398,8 +408,6 @@ class Boosting:
         self.history, self.memory, self.first_value = history, memory, first_value
         self._gap_at = M if has_gap else None
         self.now = None
-        if isinstance(self.solver, SoftMarginSolver):
-            self.solver.restore(with_prefix(saved, "program_"))
 
 
 def with_prefix(arrays: Mapping[str, NDArray], prefix: str) -> dict[str, NDArray]:
