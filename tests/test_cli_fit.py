@@ -4,18 +4,16 @@ import os
 import pty
 import signal
 import subprocess
-import time
+import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from cli_tools import (
     COMMAND,
     NAMES,
     QUICK,
     call,
-    installed,
     made_csv,
     made_points,
     made_triplets,
@@ -24,11 +22,11 @@ from cli_tools import (
 )
 
 from boostmetric import BoostMetric, BoostMetricCV, Comparisons, Metric
-from boostmetric.cli.progress import Follower
+from boostmetric.cli.progress import STOPPING, Follower
 from boostmetric.monitor import Progress
 
-SLOW = ["--solver", "totally_corrective", "--max-iter", "100000"]
-"""Settings with which a fit to noise takes minutes."""
+SLOW = ["--solver", "totally_corrective", "--max-iter", "1000"]
+"""Settings with which a fit takes many iterations, one direction in each."""
 
 
 @pytest.fixture
@@ -274,50 +272,90 @@ def test_the_first_ctrl_c_asks_for_the_end_and_the_second_ends() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """A slow fit in a process of its own, once it has written its checkpoint."""
-    checkpoint = folder / "c.ckpt"
+def test_ctrl_c_before_the_first_iteration_ends_at_once() -> None:
+    with Follower(quiet=True) as follower:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert not follower.interrupted
+
+
+def test_ctrl_c_in_the_search_for_neighbors_ends_the_command(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    went_on = []
+
+    def interrupted_search(*arguments: object, **options: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        went_on.append(True)
+
+    monkeypatch.setattr("boostmetric.comparisons.nearest_targets_and_impostors", interrupted_search)
+    said = call(capfd, "fit", data, "-l", "kind", "-o", tmp_path / "m.bm")
+    assert said == (130, "", "boostmetric: interrupted; no metric was saved.\n")
+    assert not went_on
+    assert not (tmp_path / "m.bm").exists()
+
+
+def test_ctrl_c_ends_a_search_that_is_under_way(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "t.npz", X=rng.normal(size=(20_000, 60)), y=rng.integers(0, 5, 20_000))
+    program = (
+        "import sys\n"
+        "from boostmetric import mining\n"
+        "from boostmetric.cli import main\n"
+        "run = mining._Search.run\n"
+        "def announced(self, n_jobs):\n"
+        "    print('searching', flush=True)\n"
+        "    while True:\n"
+        "        run(self, n_jobs)\n"
+        "mining._Search.run = announced\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
     run = subprocess.Popen(
-        [COMMAND, "fit", "slow.csv", "-l", "kind", "-o", "m.bm", *SLOW, *arguments],
-        cwd=folder,
+        [sys.executable, "-c", program, "fit", "t.npz", "-o", "m.bm"],
+        cwd=tmp_path,
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 120
-    while not checkpoint.exists():
-        assert run.poll() is None, run.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    return run
+    assert run.stdout is not None
+    assert run.stdout.readline() == "searching\n"
+    run.send_signal(signal.SIGINT)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert err == "boostmetric: interrupted; no metric was saved.\n"
+    assert not (tmp_path / "m.bm").exists()
 
 
 def test_an_interrupted_fit_saves_what_it_has_learned_and_can_be_gone_on_with(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rng = np.random.default_rng(0)
-    noise = pd.DataFrame(rng.normal(size=(2000, 80)), columns=[f"x{j}" for j in range(80)])
-    noise.assign(kind=rng.integers(0, 5, 2000)).to_csv(tmp_path / "slow.csv", index=False)
-    run = started(tmp_path, "--checkpoint", "c.ckpt")
-    run.send_signal(signal.SIGINT)
-    out, err = run.communicate(timeout=60)
-    assert run.returncode == 130
-    assert "Stopping after this iteration" in err
-    assert "Traceback" not in err
-    assert "Ctrl-C ended the fit early." in out
-    assert "Saved: m.bm" in out
+    made_csv(tmp_path / "points.csv")
+    monkeypatch.chdir(tmp_path)
+    words = ["fit", "points.csv", "-l", "kind", "-o", "m.bm", "--checkpoint", "c.ckpt"]
+    follow = Follower.__call__
+
+    def interrupted(self: Follower, progress: Progress) -> bool:
+        is_over = follow(self, progress)
+        if not self.interrupted:  # as if it came during the second iteration
+            signal.raise_signal(signal.SIGINT)
+        return is_over
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Follower, "__call__", interrupted)
+        said = call(capfd, *words, *SLOW)
+    assert said.code == 130
+    assert said.err == f"{STOPPING}\n"
+    assert "Ctrl-C ended the fit early." in said.out
+    assert "Saved: m.bm" in said.out
     first = Metric.load(tmp_path / "m.bm")
     assert (first.origin or {})["status"] == "STOPPED"
-    n_done = (first.origin or {})["n_iter"]
-    words = ["slow.csv", "-l", "kind", "-o", "m.bm", "--checkpoint", "c.ckpt", "--resume"]
-    said = installed(tmp_path, "fit", *words, "--max-iter", "9", "--force")
-    assert said.code == 2
-    assert "is the checkpoint of an unfinished fit with" in said.err
+    assert (first.origin or {})["n_iter"] == 2
+    resumed = [*words, "--resume", "--force"]
+    assert "is the checkpoint of an unfinished fit with" in refusal(capfd, *resumed, *QUICK)
     monkeypatch.setattr(Follower, "__call__", lambda self, progress: True)
-    monkeypatch.chdir(tmp_path)
-    result(capsys, "fit", *words, *SLOW, "--force")
-    assert (Metric.load(tmp_path / "m.bm").origin or {})["n_iter"] == n_done + 1
+    result(capfd, *resumed, *SLOW)
+    assert (Metric.load(tmp_path / "m.bm").origin or {})["n_iter"] == 3
 
 
 def test_a_live_bar_in_a_terminal(data: Path, tmp_path: Path) -> None:

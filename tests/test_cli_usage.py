@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cli_tools import COMMAND, QUICK, call, installed, made_csv, refusal, result
 
+import _boostmetric_command
 import boostmetric
+from boostmetric import NotANumberError
 from boostmetric.cli import main
 from boostmetric.cli.command import repeated
 from boostmetric.estimators import BoostMetric
@@ -169,12 +173,95 @@ def test_an_error_of_several_lines_becomes_one(
     assert refusal(capsys, *arguments) == "first second"
 
 
+def failing(error: Exception) -> Callable[..., None]:
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (NotANumberError("the loss is NaN"), "the loss is NaN"),
+        (ArithmeticError("HiGHS ended with status 'Unknown'."), "HiGHS ended with status"),
+        (ZeroDivisionError("division by zero"), "the computation failed (division by zero)."),
+        (OverflowError(34, "out of range"), "the computation failed ((34, 'out of range'))."),
+    ],
+)
+def test_a_failed_computation_is_one_line(
+    error: Exception,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    data = made_csv(tmp_path / "t.csv")
+    monkeypatch.setattr("boostmetric.estimators.BoostMetric.fit", failing(error))
+    words = ["fit", str(data), "-l", "kind", "-o", str(tmp_path / "m")]
+    assert refusal(capsys, *words).startswith(said)
+
+
+@pytest.mark.parametrize("init", ["whiten", "pca", "lda"])
+def test_an_init_that_sparse_points_cannot_have_is_one_line(
+    init: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "t.svm").write_text("0 1:1 2:3\n1 1:2\n0 2:2\n1 1:4 2:1\n")
+    words = ["fit", str(tmp_path / "t.svm"), "-o", str(tmp_path / "m"), "--init", init]
+    assert "does not work with sparse X" in refusal(capsys, *words)
+
+
 def test_a_mistake_of_the_program_is_not_hidden(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def fail(*arguments: object, **options: object) -> None:
-        raise ZeroDivisionError
+    for error in (AttributeError("a"), IndexError("b"), TypeError("c"), RuntimeError("d")):
+        monkeypatch.setattr("boostmetric.cli.options.read_table", failing(error))
+        with pytest.raises(type(error)):
+            main(["fit", str(tmp_path / "t.csv"), "-l", "a", "-o", str(tmp_path / "m")])
 
-    monkeypatch.setattr("boostmetric.cli.options.read_table", fail)
-    with pytest.raises(ZeroDivisionError):
-        main(["fit", str(tmp_path / "t.csv"), "-l", "a", "-o", str(tmp_path / "m")])
+
+# Ctrl-C while the command is starting.
+
+ENTRY = "import sys; from _boostmetric_command import main; sys.exit(main())"
+
+
+@pytest.mark.parametrize("name", ["__init__.py", "cli/__init__.py", "cli/app.py"])
+def test_ctrl_c_during_the_imports_is_no_traceback(name: str, tmp_path: Path) -> None:
+    real = Path(boostmetric.__file__).parent
+    fake = tmp_path / "boostmetric"
+    (fake / "cli").mkdir(parents=True)
+    (fake / "__init__.py").touch()
+    (fake / "cli" / "__init__.py").write_text((real / "cli" / "__init__.py").read_text())
+    (fake / name).write_text("import signal; signal.raise_signal(signal.SIGINT)\nprint('went on')")
+    done = subprocess.run(
+        [sys.executable, "-c", ENTRY, "fit"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{real.parent}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_the_entry_point_runs_the_command(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENTRY, "--version"], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (0, f"boostmetric {boostmetric.__version__}\n")
+
+
+def test_after_the_start_ctrl_c_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(sys, "argv", ["boostmetric", "--version"])
+    assert _boostmetric_command.main() == 0
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_that_is_ignored_stays_so() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with _boostmetric_command.quiet_ctrl_c():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

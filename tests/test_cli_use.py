@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from cli_tools import NAMES, installed, made_csv, made_points, made_triplets, refusal, result
+from cli_tools import NAMES, call, installed, made_csv, made_points, made_triplets, refusal, result
 from scipy.spatial.distance import cdist
 
 from boostmetric import Metric
@@ -72,7 +75,8 @@ def test_what_transform_refuses(
     def said(*words: str | Path) -> str:
         return refusal(capsys, "transform", metric, *words)
 
-    assert "is there already: --force writes over it" in said(data, "-o", data)
+    (tmp_path / "old.csv").touch()
+    assert "is there already: --force writes over it" in said(data, "-o", tmp_path / "old.csv")
     assert "the name must end in one of .csv" in said(data, "-o", tmp_path / "z.xlsx")
     assert "can hold numbers only" in said(data, "-o", tmp_path / "z.npy", "-l", "kind")
     assert "there is no folder" in said(data, "-o", tmp_path / "no" / "z.csv")
@@ -148,6 +152,52 @@ def test_what_neighbors_refuses(
     )
 
 
+# Files that a command reads are never written over.
+
+
+def test_no_command_writes_over_a_file_that_it_reads(
+    data: Path, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    triplets = made_triplets(tmp_path / "triplets.npy")
+    (tmp_path / "link.csv").symlink_to(data)
+    (tmp_path / "hard.png").hardlink_to(metric)
+    fit: list[str | Path] = ["fit", data, "-l", "kind", "-c", triplets, "--force"]
+    plot: list[str | Path] = ["plot", metric, data, "--kind", "projection", "--force"]
+    commands: list[list[str | Path]] = [
+        [*fit, "-o", data],
+        [*fit, "-o", tmp_path / "link.csv"],
+        [*fit, "-o", triplets],
+        [*fit, "-o", tmp_path / "new.bm", "--checkpoint", data, "--resume"],
+        [*fit, "-o", tmp_path / "new.bm", "--checkpoint", tmp_path / "new.bm", "--resume"],
+        ["transform", metric, data, "-o", data, "--force", "--drop", "kind"],
+        ["transform", metric, data, "-o", tmp_path / "link.csv", "--force", "--drop", "kind"],
+        [*plot, "-o", tmp_path / "hard.png"],
+    ]
+    before = {path: path.read_bytes() for path in (data, metric, triplets)}
+    for words in commands:
+        said = refusal(capsys, *words)
+        assert said.endswith("Choose another file for the output.")
+    assert {path: path.read_bytes() for path in before} == before
+    assert not (tmp_path / "new.bm").exists()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_label_called_like_a_component_is_refused(
+    suffix: str, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    X, y = made_points()
+    data, output = tmp_path / "t.csv", tmp_path / f"z{suffix}"
+    pd.DataFrame(X, columns=NAMES).assign(component1=y).to_csv(data, index=False)
+    said = refusal(capsys, "transform", metric, data, "--label", "component1", "-o", output)
+    assert said == (
+        f"{output}: the column of labels and another column would both be called 'component1'. "
+        "Rename the label in the data."
+    )
+    assert not output.exists()
+    result(capsys, "transform", metric, data, "--label", "component1", "-o", tmp_path / "z.npz")
+    assert np.load(tmp_path / "z.npz")["y"].tolist() == y.tolist()
+
+
 # inspect
 
 
@@ -192,6 +242,86 @@ def test_inspect_of_a_metric_of_ones_own(
     assert "rank 0 over 2 features" in result(capsys, "inspect", tmp_path / "m")
     (tmp_path / "m").write_text("no metric")
     assert "is no zip file" in refusal(capsys, "inspect", tmp_path / "m")
+
+
+ODD: list[Any] = [None, True, 5, -1.5, float("nan"), "text", [], [1, "a"], {}, {"a": [None]}]
+"""Values that JSON can hold."""
+
+FACTS = [
+    *("estimator", "boostmetric", "made", "parameters", "best_params", "status", "history"),
+    *("deviations", "n_samples", "n_comparisons", "n_iter", "duality_gap", "note"),
+]
+
+
+def test_inspect_shows_facts_that_one_wrote_oneself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    origin = {"note": "made by hand", "sizes": [1, 2]}
+    Metric(np.eye(2), np.ones(2), ("a", "b"), origin).save(tmp_path / "note.bm")
+    text = result(capsys, "inspect", tmp_path / "note.bm")
+    assert text.splitlines()[-3:] == [
+        "How it was learned",
+        "  note: made by hand",
+        "  sizes: [1, 2]",
+    ]
+    facts = json.loads(result(capsys, "inspect", tmp_path / "note.bm", "--json"))
+    assert facts["origin"] == origin
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_any_origin_that_json_can_hold(
+    complete: bool, data: Path, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learned = Metric.load(metric)
+    path = tmp_path / "odd.bm"
+    for name, value in product(FACTS, ODD):
+        origin = {**((learned.origin or {}) if complete else {}), name: value}
+        replace(learned, origin=origin).save(path)
+        assert call(capsys, "inspect", path).code == 0
+    replace(learned, origin=dict(zip(FACTS, ODD, strict=False))).save(path)
+    result(capsys, "inspect", path, "--json")
+    result(capsys, "neighbors", path, data, "--row", "0")
+    result(capsys, "transform", path, data, "-o", tmp_path / "z.csv")
+    result(capsys, "evaluate", path, data, "-l", "kind")
+
+
+@pytest.mark.parametrize("name", ["estimator", "parameters"])
+def test_settings_that_cannot_be_learned_with_are_one_line(
+    name: str, data: Path, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learned = Metric.load(metric)
+    values = [value for value in ODD if not isinstance(value, dict) or name == "estimator"]
+    if name == "parameters":
+        odd = [value for value in ODD if value is not None]
+        values += [{each: value} for each in ("loss", "n_neighbors", "init") for value in odd]
+        values.remove({"n_neighbors": 5})
+    for value in values:
+        replace(learned, origin={**(learned.origin or {}), name: value}).save(tmp_path / "odd.bm")
+        words = ["evaluate", str(tmp_path / "odd.bm"), str(data), "-l", "kind", "--cv", "2"]
+        said = call(capsys, *words)
+        assert said.code == 2
+        assert said.err.splitlines()[-1].startswith("boostmetric: error: ")
+
+
+@pytest.mark.parametrize("value", [*ODD[1:], {"n_tried": [1], "objective": "a"}])
+def test_a_history_that_cannot_be_drawn_is_one_line(
+    value: Any, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replace(Metric.load(metric), origin={"history": value}).save(tmp_path / "odd.bm")
+    picture = tmp_path / "p.png"
+    said = refusal(capsys, "plot", tmp_path / "odd.bm", "--kind", "convergence", "-o", picture)
+    assert "history" in said
+    assert not picture.exists()
+
+
+def test_huge_directions_are_one_line(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "huge.bm"
+    Metric(1e200 * np.eye(4), np.ones(4)).save(path)
+    for command in ("neighbors", "evaluate"):
+        assert "holds no valid metric" in refusal(capsys, command, path, data, "-l", "kind")
+    assert "holds no valid metric" in refusal(capsys, "inspect", path)
 
 
 # plot

@@ -108,7 +108,7 @@ def test_threads_do_not_change_the_comparisons(blobs: tuple[NDArray, NDArray]) -
         lambda y: y.astype(bool),
         lambda y: np.array(["no", "yes"], dtype=object)[y],
         lambda y: y.astype(object),
-        lambda y: y * 2.5 - 7,
+        lambda y: y * 2.0 - 7,
         lambda y: y.astype(np.uint8).tolist(),
     ],
     ids=["str", "bool", "object of str", "object of int", "float", "list"],

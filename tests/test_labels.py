@@ -89,10 +89,43 @@ def test_labels_of_several_types_are_refused() -> None:
             learn(X, with_missing(5))
 
 
-def test_continuous_values_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("y", "types"),
+    [
+        (["a"] * 20 + [1] * 20, "int and str"),
+        ([True] * 20 + ["b"] * 20, "bool and str"),
+        (("a",) * 20 + (b"b",) * 20, "bytes and str"),
+        ([["a", 1]] * 40, "int and str"),
+    ],
+)
+def test_lists_of_several_types_are_refused_though_numpy_makes_strings_of_them(
+    y: Any, types: str
+) -> None:
     X, _ = draw()
-    with pytest.raises(ValueError, match="Unknown label type: continuous"):
-        BoostMetric().fit(X, X[:, 0])
+    message = f"y must hold labels of one type, which can be sorted; got {types}."
+    for learn in (BoostMetric().fit, BoostMetricCV().fit, Comparisons.from_labels):
+        with pytest.raises(ValueError, match=message):
+            learn(X, y)
+
+
+def test_a_missing_label_in_a_list_of_strings_is_refused() -> None:
+    X, _ = draw()
+    y: Any = ["a", "b", "b", float("nan")] + ["a", "b"] * 18
+    for learn in (BoostMetric().fit, BoostMetricCV().fit, Comparisons.from_labels):
+        with pytest.raises(ValueError, match=MISSING):
+            learn(X, y)
+
+
+def test_numpy_strings_among_strings_are_of_one_type() -> None:
+    assert Labels.of(["a", np.str_("b")]).codes.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("y", [draw()[0][:, 0], [0.5] * 20 + [1.5] * 20])
+def test_continuous_values_are_refused(y: Any) -> None:
+    X, _ = draw()
+    for learn in (BoostMetric().fit, BoostMetricCV().fit, Comparisons.from_labels):
+        with pytest.raises(ValueError, match="Unknown label type: continuous"):
+            learn(X, y)
 
 
 def test_lists_of_labels_are_refused() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, svd
 from scipy.spatial.distance import cdist
 
-from boostmetric import Metric, metric
+from boostmetric import ArchiveError, Metric, metric
+from boostmetric._archive import write_archive
 from boostmetric.metric import fix_signs
 
 DTYPES = [np.float32, np.float64]
@@ -225,6 +227,38 @@ def test_there_are_as_many_names_as_features(names: tuple[str, ...]) -> None:
     assert str(error.value) == (
         f"{len(names)} feature names came for directions of 2 features: as many names are needed."
     )
+
+
+@pytest.mark.parametrize("names", [(1, 2), ("a", None), (["a"], "b"), "ab"])
+def test_feature_names_are_strings(names: Any) -> None:
+    with pytest.raises(ValueError, match="feature_names must be a tuple of str or None"):
+        Metric(np.eye(2), np.ones(2), names)
+
+
+@pytest.mark.parametrize("origin", ["by hand", ["by", "hand"], 5, True])
+def test_the_origin_is_a_mapping(origin: Any) -> None:
+    with pytest.raises(ValueError, match="origin must be a mapping or None"):
+        Metric(np.eye(2), np.ones(2), origin=origin)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"feature_names": [1, 2], "origin": None},
+        {"feature_names": "ab", "origin": None},
+        {"feature_names": {"a": 1, "b": 2}, "origin": None},
+        {"feature_names": [["a"], ["b"]], "origin": None},
+        {"feature_names": None, "origin": "by hand"},
+        {"feature_names": None, "origin": [1]},
+        {"feature_names": 3, "origin": None},
+        {"feature_names": None},
+    ],
+)
+def test_files_of_other_contents_are_refused(facts: dict[str, Any], tmp_path: Path) -> None:
+    arrays = {"directions": np.eye(2), "coefs": np.ones(2)}
+    write_archive(tmp_path / "m", "metric", 1, facts, arrays)
+    with pytest.raises(ArchiveError, match="holds no valid metric"):
+        Metric.load(tmp_path / "m")
 
 
 @pytest.mark.parametrize("J", [0, 3])

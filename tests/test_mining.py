@@ -43,24 +43,12 @@ def test_centred_points_have_mean_zero(
     assert np.allclose(np.diff(points, axis=0), np.diff(X, axis=0), rtol=0, atol=1e-5 * size)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "size"),
-    [
-        (np.float32, 1e19),
-        (np.float32, 1e-19),
-        (np.float64, 1e155),
-        (np.float64, 1e-155),
-        (np.float64, 0.0),
-    ],
-)
-def test_points_whose_squares_leave_the_range_are_refused(
-    dtype: type[np.floating], size: float
-) -> None:
-    X = (size * np.array([[0, 1], [1, 0], [3, 1]])).astype(dtype)
-    with pytest.raises(ValueError, match=r"differ by up to .*, whose square is out of the range"):
-        centred(X)
-    with pytest.raises(ValueError, match=r"Scale X, or use init='scale'\."):
-        nearest_targets_and_impostors(X, np.array([0, 0, 1]), 1, 1)
+def test_points_at_one_place_are_ranked_by_row() -> None:
+    targets, impostors = nearest_targets_and_impostors(
+        np.ones((6, 2)), np.array([0, 1, 2] * 2), 1, 2
+    )
+    assert (targets == NONE).all()
+    assert impostors.tolist() == [[1, 2], [0, 2], [0, 1]] * 2
 
 
 def test_distinct_points_are_told_apart_by_place_and_label() -> None:

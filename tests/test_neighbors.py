@@ -355,12 +355,6 @@ def test_answers_that_are_no_positions_are_refused(answer: Any, message: str) ->
         indexed_targets_and_impostors(X, labels, 2, 2, Wrong())
 
 
-def test_points_whose_squares_leave_the_range_are_refused() -> None:
-    X = 1e155 * np.array([[0.0, 1.0], [1.0, 0.0], [3.0, 1.0]])
-    with pytest.raises(ValueError, match=r"whose square is out of the range"):
-        indexed_targets_and_impostors(X, np.array([0, 0, 1]), 1, 1, BRUTE)
-
-
 def built_in(monkeypatch: pytest.MonkeyPatch, module: str) -> Any:
     """The module, and no other built-in index beside it."""
     reason = f"{module} is not installed: its index is not tested"

@@ -127,7 +127,7 @@ def test_a_program_without_this_package_reads_it(tmp_path: Path) -> None:
         (
             {"feature_names": 3, "origin": None},
             {"directions": np.eye(2), "coefs": np.ones(2)},
-            "'int' object is not iterable",
+            "feature_names must be a tuple of str or None; got 3.",
         ),
     ],
 )

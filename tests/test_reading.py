@@ -396,6 +396,13 @@ def test_what_is_wrong_with_svmlight_is_one_line(tmp_path: Path) -> None:
     assert "is empty." in refusal(write(path, ""))
 
 
+def test_an_svmlight_index_that_is_too_large_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "t.svm"
+    path.write_text("0 1:1 999999999:2\n1 2:1\n0 3:1\n1 1:3\n")
+    with pytest.raises(ReadError, match=r"has 999999999 features; at most 16777216 are supported"):
+        read_table(path)
+
+
 def test_a_sparse_table_that_is_too_large_stays_sparse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -280,12 +280,6 @@ def test_features_that_most_points_have_are_centred() -> None:
     assert np.allclose(dense(points) - dense(points)[0], X - X[0])
 
 
-@pytest.mark.parametrize("size", [0.0, 1e-155, 1e155])
-def test_points_whose_squares_leave_the_range_are_refused(size: float) -> None:
-    with pytest.raises(ValueError, match=r"differ by up to .*, whose square is out of the range"):
-        centred(size * csr_array([[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]]))
-
-
 def assert_same_search(
     X: NDArray, labels: NDArray, n_targets: int, n_impostors: int, **options: Any
 ) -> None:

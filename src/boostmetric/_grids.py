@@ -26,6 +26,11 @@ SVMLIGHT = (".svm", ".svmlight", ".libsvm")
 EXACT = 2**53
 """Up to here a float holds every integer."""
 
+MAX_SVMLIGHT_FEATURES = 2**24
+"""Features of an svmlight file, at most. A metric stores one number per feature and direction, here
+128 MB per direction; a higher index is most likely an error. (The trigrams of webspam, among the
+widest public data sets, have 16.6 million features.)"""
+
 SHOWN = 10
 """Names that a message lists at most."""
 
@@ -318,6 +323,11 @@ def _load_svmlight(path: Path, label: str | None) -> tuple[Grid, dict[str, NDArr
     X, y = load_svmlight_file(str(path))
     if X.shape[0] == 0:
         raise ReadError(f"{path} is empty.")
+    if X.shape[1] > MAX_SVMLIGHT_FEATURES:
+        raise ReadError(
+            f"{path} has {X.shape[1]} features; at most {MAX_SVMLIGHT_FEATURES} are supported. Is "
+            "an index wrong? Otherwise renumber the features that occur."
+        )
     grid = Grid(path, X, tuple(map(str, range(X.shape[1]))))
     return grid, {"y": grid.checked_labels(y, "the first field")}
 

@@ -19,7 +19,14 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from boostmetric.labels import Labels
 from boostmetric.mining import CHUNK_ENTRIES, DIGITS, NONE, rounded
-from boostmetric.points import Points, centred, distinct_points, rows_at_once
+from boostmetric.points import (
+    Points,
+    centred,
+    distinct_points,
+    rows_at_once,
+    scale,
+    scaling_exponent,
+)
 
 BLOCK_ENTRIES = 1 << 20
 """Distances held at once (8 MB)."""
@@ -53,7 +60,9 @@ def blockwise_targets_and_impostors(
     first, inverse = distinct_points(X, labels.codes)
     order = np.argsort(first)
     rows = first[order]
-    search = _Search(X[rows], labels[rows], (n_targets, n_impostors))
+    points = X[rows]
+    scale(points, scaling_exponent(points))
+    search = _Search(points, labels[rows], (n_targets, n_impostors))
     found = Parallel(n_jobs=n_jobs, require="sharedmem")(
         delayed(search.nearest)(block) for block in search.blocks()
     )

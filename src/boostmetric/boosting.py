@@ -31,7 +31,7 @@ from boostmetric.problem import (
 )
 from boostmetric.solvers import (
     EIGEN_SOLVERS,
-    GAP_STEPS,
+    FIRST_GAP,
     Boosting,
     Memory,
     Status,
@@ -264,7 +264,7 @@ def solve(problem: Objective, unit: float, options: Options) -> Boosting:
     fit.run(
         options.get("max_iter", 500),
         options.get("callback"),
-        GAP_STEPS if start is None else GAP_STEPS | {1, 2},
+        FIRST_GAP if start is None else 1,
     )
     return fit
 

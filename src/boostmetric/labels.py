@@ -20,6 +20,8 @@ from boostmetric.points import Points, as_points, distinct_points
 MISSING = ("NoneType", "NAType", "NaTType")
 """Types of values that stand for no label; NaN, which is unequal to itself, is another."""
 
+ONE_TYPE = "y must hold labels of one type, which can be sorted"
+
 
 @dataclass(frozen=True, eq=False)
 class Labels:
@@ -57,9 +59,7 @@ class Labels:
         try:
             classes, codes = np.unique(known, return_inverse=True)
         except TypeError as error:
-            raise ValueError(
-                f"y must hold labels of one type, which can be sorted: {error}."
-            ) from None
+            raise ValueError(f"{ONE_TYPE}: {error}.") from None
         return cls(
             codes.reshape(-1), eye_array(len(classes), dtype=np.int32, format="csr"), classes
         )
@@ -97,14 +97,28 @@ class Labels:
 
 
 def label_array(y: ArrayLike | csr_array) -> Points:
-    """y as an array, or as a CSR array if it is sparse."""
+    """y as an array, or as a CSR array if it is sparse.
+
+    Raises a ValueError if y is a list of strings and other labels: NumPy makes strings of them.
+
+    >>> label_array(["a", 1])
+    Traceback (most recent call last):
+    ValueError: y must hold labels of one type, which can be sorted; got int and str.
+    """
     try:
-        return as_points(y)
+        labels = as_points(y)
     except ValueError:
         raise ValueError(
-            "y is a list of lists of different lengths. For several labels a point give an "
-            "indicator of shape (n, L), such as MultiLabelBinarizer makes."
+            "y is a list of lists of different lengths. For multilabel targets give an indicator "
+            "of shape (n, L), such as MultiLabelBinarizer makes."
         ) from None
+    if labels.dtype.kind in "SU" and isinstance(y, list | tuple):
+        given = np.array(y, dtype=object)
+        check_complete(given)
+        if not any(all(isinstance(each, kind) for each in given.flat) for kind in (str, bytes)):
+            types = " and ".join(sorted({type(each).__name__ for each in given.flat}))
+            raise ValueError(f"{ONE_TYPE}; got {types}.")
+    return labels
 
 
 def as_indicator(y: ArrayLike | csr_array) -> csr_array | None:
@@ -184,7 +198,12 @@ def check_labels(
 
 
 def _check_classes(classes: NDArray, counts: NDArray) -> None:
-    """Refuse classes that leave a point without a target or an impostor."""
+    """Refuse classes that leave a point without a target or an impostor, and a continuous y."""
+    if classes.dtype.kind == "f" and (fractions := classes[classes % 1 != 0]).size:
+        raise ValueError(
+            f"Unknown label type: continuous. Labels that are floats must be whole numbers, but y "
+            f"holds {_name(fractions[0])}. Convert the labels to strings or integers."
+        )
     if len(classes) < 2:
         raise ValueError(
             f"y has one class only, {_name(classes[0])}: comparisons need points of at least two."

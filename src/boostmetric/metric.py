@@ -68,6 +68,13 @@ class Metric:
             raise ValueError("directions and coefs must be finite.")
         if (self.coefs < 0).any():
             raise ValueError("coefs must not be negative: M would not be positive semidefinite.")
+        names = self.feature_names
+        if names is not None and not (
+            isinstance(names, tuple | list) and all(isinstance(name, str) for name in names)
+        ):
+            raise ValueError(f"feature_names must be a tuple of str or None; got {names!r:.80}.")
+        if not isinstance(self.origin, Mapping | None):
+            raise ValueError(f"origin must be a mapping or None; got {self.origin!r:.80}.")
         if self.feature_names is not None and len(self.feature_names) != self.n_features:
             raise ValueError(
                 f"{len(self.feature_names)} feature names came for directions of "
@@ -232,8 +239,13 @@ class Metric:
         facts, arrays = read_archive(path, "metric", VERSION)
         try:
             names = facts["feature_names"]
-            names = None if names is None else tuple(names)
-            return cls(arrays["directions"], arrays["coefs"], names, facts["origin"])
+            names = tuple(names) if isinstance(names, list) else names
+            metric = cls(arrays["directions"], arrays["coefs"], names, facts["origin"])
+            with np.errstate(over="ignore"):
+                trace = np.sum(metric.coefs * metric.directions**2)
+            if not np.isfinite(trace):
+                raise ValueError("its matrix overflows")
+            return metric
         except (KeyError, TypeError, ValueError) as error:
             raise ArchiveError(f"{path} holds no valid metric ({error}): write it anew.") from error
 

@@ -14,7 +14,6 @@ norms.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
@@ -27,7 +26,7 @@ from scipy.linalg import eigh
 from sklearn.utils.parallel import Parallel, delayed
 
 from boostmetric.kernels import compiled
-from boostmetric.points import check_range, distinct_points
+from boostmetric.points import binary_exponent, distinct_points, scale, scaling_exponent
 
 BLOCK = 1024
 """Points on either side of a block of pairs."""
@@ -83,7 +82,9 @@ def nearest_targets_and_impostors(
     first, inverse = distinct_points(X, labels)
     by_label = np.lexsort((first, labels[first]))
     rows = first[by_label]
-    search = _Search(X[rows], rows, labels[rows], (n_targets, n_impostors))
+    points = X[rows]
+    scale(points, scaling_exponent(points))
+    search = _Search(points, rows, labels[rows], (n_targets, n_impostors))
     search.run(n_jobs)
     position = np.empty(len(rows), dtype=np.intp)
     position[by_label] = np.arange(len(rows))
@@ -173,16 +174,15 @@ class _Sketches:
         """The sketches of points, in the given precision, by axes that keep so much variance."""
         whole = points.astype(np.result_type(points, dtype))
         whole -= np.median(_sample(points), axis=0)
-        check_range(whole)
-        unit = 2.0 ** math.ceil(math.log2(max(whole.max(), -whole.min())))
-        whole /= whole.dtype.type(unit)
+        exponent = binary_exponent(whole)
+        scale(whole, -exponent)
         whole = whole.astype(dtype, copy=False)
         sizes = np.einsum("nd,nd->n", whole, whole)
         allowance = sizes * whole.dtype.type((whole.shape[1] + 8) * np.finfo(dtype).eps / 2)
         half = allowance - sizes / 2
         short, one = _shortened(whole, sizes, kept), np.ones_like(half)
         left, right = np.column_stack([short, half, one]), np.column_stack([short, one, half])
-        return cls(left, right, whole, half, allowance, unit)
+        return cls(left, right, whole, half, allowance, 2.0**exponent)
 
     def floors(self, squares: NDArray) -> NDArray:
         """Numbers that the products of pairs at these (rounded) squares are not below."""

@@ -27,7 +27,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature
-from math import ceil, floor, log2
+from math import ceil
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,7 +38,7 @@ from sklearn.base import clone
 
 from boostmetric._warn import warn
 from boostmetric.mining import NONE
-from boostmetric.points import centred, distinct_points
+from boostmetric.points import binary_exponent, centred, distinct_points, scale, scaling_exponent
 
 APPROXIMATE = "approximate"
 """Stands for the first built-in index that is installed."""
@@ -127,7 +127,8 @@ def indexed_targets_and_impostors(
     n_targets, n_impostors : numbers of neighbours to look for
     index : "approximate" for FAISS or PyNNDescent, the first that is installed; or an object with
         `fit(X)` and `kneighbors(X, n_neighbors)`, for Euclidean distances. Copies of it are
-        fitted on parts of X less the mean of X; it may find fewer neighbours, or -1 for none
+        fitted on parts of X, centred and scaled by a power of two so that the largest absolute
+        value is between 0.5 and 1; it may find fewer neighbours, or -1 for none
     n_jobs : number of threads of the built-in index; an index of your own has its own setting
 
     Returns
@@ -158,23 +159,22 @@ def indexed_targets_and_impostors(
     first, inverse = distinct_points(X, labels)
     by_label = np.lexsort((first, labels[first]))
     rows = first[by_label]
-    points = centred(X[rows])
+    exponent = scaling_exponent(X)
+    points = X[rows]
+    scale(points, exponent)
+    points = centred(points)
+    scale(points, -binary_exponent(points))
     make: Callable[[], Index] = partial(clone, index, safe=False)
     if isinstance(index, str):
-        points, make = _in_single_precision(points), partial(_built_in(), effective_n_jobs(n_jobs))
-    search = _Search(X, rows, labels[rows], (n_targets, n_impostors))
+        points = points.astype(np.float32, copy=False)
+        make = partial(_built_in(), effective_n_jobs(n_jobs))
+    search = _Search(X, exponent, rows, labels[rows], (n_targets, n_impostors))
     search.run(points, make)
     recall = _measured_recall(search)
     position = np.empty(len(rows), dtype=np.intp)
     position[by_label] = np.arange(len(rows))
     targets, impostors = (side.rows[position[inverse]] for side in search.sides)
     return targets, impostors, recall
-
-
-def _in_single_precision(points: NDArray) -> NDArray:
-    """Centred points in float32, in a unit in which their squares do not leave its range."""
-    unit = 2.0 ** floor(log2(max(points.max(), -points.min())))
-    return (points / points.dtype.type(unit)).astype(np.float32, copy=False)
 
 
 class _Ranking:
@@ -211,15 +211,21 @@ class _Search:
     Parameters
     ----------
     X : array of shape (N, D)
+    exponent : distances are those of 2**exponent·X
     rows : array of shape (n,), those rows of X that are at places of their own, sorted by label
     labels : array of shape (n,), theirs
     n_neighbors : numbers of targets and of impostors
     """
 
     def __init__(
-        self, X: NDArray, rows: NDArray, labels: NDArray, n_neighbors: tuple[int, int]
+        self,
+        X: NDArray,
+        exponent: int,
+        rows: NDArray,
+        labels: NDArray,
+        n_neighbors: tuple[int, int],
     ) -> None:
-        self.X, self.rows, self.labels = X, rows, labels
+        self.X, self._exponent, self.rows, self.labels = X, exponent, rows, labels
         self.sides = tuple(_Ranking(len(rows), k) for k in n_neighbors)
 
     def run(self, points: NDArray, make: Callable[[], Index]) -> None:
@@ -257,6 +263,12 @@ class _Search:
             rows = np.where(found == NONE, NONE, self.rows[found])
             ranking.offer(block, rows, self._squares(self.rows[block], rows))
 
+    def points_at(self, rows: NDArray) -> NDArray:
+        """Rows of X, scaled, in float64."""
+        points: NDArray = self.X[rows].astype(np.float64)
+        scale(points, self._exponent)
+        return points
+
     def _squares(self, rows: NDArray, others: NDArray) -> NDArray:
         """Squared distances of each row of X to the others in its line, inf for `NONE`."""
         squares = np.full(others.shape, np.inf)
@@ -266,6 +278,7 @@ class _Search:
             i, j = line[begin : begin + size], column[begin : begin + size]
             differences = self.X[rows[i]].astype(np.float64)
             differences -= self.X[others[i, j]]
+            scale(differences, self._exponent)
             squares[i, j] = np.einsum("pd,pd->p", differences, differences)
         return squares
 
@@ -327,10 +340,10 @@ def _measured_recall(search: _Search) -> float:
 def _true_squares(search: _Search, sample: NDArray) -> list[NDArray]:
     """Squared distances of the sample to its nearest targets and impostors, in any order."""
     best = [np.full((len(sample), side.k), np.inf) for side in search.sides]
-    queries = search.X[search.rows[sample]]
+    queries = search.points_at(search.rows[sample])
     for begin in range(0, len(search.rows), BLOCK):
         block = np.arange(begin, min(begin + BLOCK, len(search.rows)))
-        squares = cdist(queries, search.X[search.rows[block]], "sqeuclidean")
+        squares = cdist(queries, search.points_at(search.rows[block]), "sqeuclidean")
         squares[sample[:, None] == block] = np.inf
         same = search.labels[sample][:, None] == search.labels[block]
         for side, of_side in ((TARGETS, same), (IMPOSTORS, ~same)):

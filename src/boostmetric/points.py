@@ -9,7 +9,6 @@ offset. Features with p > ½ are centred like those of an array: what is stored 
 from __future__ import annotations
 
 import math
-
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -87,8 +86,52 @@ def deviations(X: Points) -> NDArray:
         return np.sqrt(np.maximum(squares / n - (sums / n) ** 2, 0.0))
 
 
+def binary_exponent(points: Points) -> int:
+    """The exponent e such that the largest absolute value lies in [2**(e − 1), 2**e).
+
+    It is 0 if all values are 0.
+
+    >>> binary_exponent(np.array([[0.75, -5.0]]))
+    3
+    """
+    values: Any = points.data if issparse(points) else points
+    largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+    return math.frexp(largest)[1]
+
+
+def scaling_exponent(X: Points) -> int:
+    """An exponent k such that the values of 2**k·X differ by at most 1 within each feature.
+
+    Squares of differences of such points neither overflow nor underflow, and scaling by a power of
+    two is exact. If a feature is so far from the origin that it would overflow, k is smaller.
+    Raises a ValueError if differences of X overflow.
+
+    >>> scaling_exponent(np.array([[9.0, 0.0], [9.0, 0.25]]))
+    1
+    """
+    low, high = _extremes(X) if issparse(X) else (X.min(axis=0), X.max(axis=0))
+    with np.errstate(over="ignore"):
+        ranges = high - low
+    check_range(ranges)
+    # The sum of all values of a feature has to be finite, too.
+    highest = np.finfo(X.dtype).maxexp - X.shape[0].bit_length() - 1
+    return min(-binary_exponent(ranges), highest - binary_exponent(X))
+
+
+def scale(points: Points, exponent: int) -> None:
+    """Multiply points by 2**exponent in place; the power itself may be out of their range.
+
+    >>> points = np.array([[3.0, 0.5]])
+    >>> scale(points, 2)
+    >>> points
+    array([[12.,  2.]])
+    """
+    values: Any = points.data if issparse(points) else points
+    np.ldexp(values, exponent, out=values)
+
+
 def centred(X: Points, order: NDArray | None = None) -> Points:
-    """X less its mean; raises a ValueError where squared distances would over- or underflow.
+    """X less its mean; raises a ValueError if that overflows.
 
     Of a sparse X only features that are stored for more than half of the points are centred.
 
@@ -97,27 +140,26 @@ def centred(X: Points, order: NDArray | None = None) -> Points:
     X : all points
     order : their row numbers in the order they are to have; None leaves them in theirs
     """
-    if issparse(X):
-        points = _well_filled_centred(X)
-        points = points if order is None else points[order]
-    else:
-        mean = X.mean(axis=0, dtype=np.float64).astype(X.dtype)
-        points = X.copy() if order is None else X[order]
-        points -= mean
+    with np.errstate(over="ignore", invalid="ignore"):
+        if issparse(X):
+            points = _well_filled_centred(X)
+            points = points if order is None else points[order]
+        else:
+            # The rounded mean of a constant feature may differ from its value.
+            mean = np.clip(X.mean(axis=0, dtype=np.float64), X.min(axis=0), X.max(axis=0))
+            mean = mean.astype(X.dtype)
+            points = X.copy() if order is None else X[order]
+            points -= mean
     check_range(points)
     return points
 
 
-def check_range(points: Points) -> None:
-    """Raise a ValueError where squared distances of centred points would over- or underflow."""
-    limits = np.finfo(points.dtype)
-    largest = float(max(points.max(), -points.min()))
-    # A sum of all squares is the largest number formed, the square of one entry the smallest.
-    highest = (float(limits.max) / (8 * max(1, points.size))) ** 0.5
-    if not (limits.tiny / limits.eps) ** 0.5 < largest < highest:
+def check_range(differences: Points) -> None:
+    """Raise a ValueError if differences of points are not finite."""
+    # NaN and infinities of either sign show up in the extremes.
+    if not (np.isfinite(differences.max()) and np.isfinite(differences.min())):
         raise ValueError(
-            f"the values of X differ by up to {largest:.3g}, whose square is out of the range of "
-            f"{points.dtype}. Scale X, or use init='scale'."
+            f"The differences of the values of X overflow in {differences.dtype}. Scale X down."
         )
 
 
@@ -163,23 +205,3 @@ def _well_filled_centred(X: csr_array) -> csr_array:
     means = np.bincount(X.indices, X.data, D)[filled] / n
     shifts = np.tile(means.astype(X.dtype), n), np.tile(filled, n), np.arange(n + 1) * len(filled)
     return X - csr_array(shifts, shape=X.shape)
-
-
-def binary_exponent(points: Points) -> int:
-    """The e for which the largest absolute value lies in [2**(e - 1), 2**e), and 0 for zeros.
-
-    >>> binary_exponent(np.array([[0.0, -5.0]]))
-    3
-    """
-    if points.size == 0:
-        return 0
-    return math.frexp(max(float(points.max()), -float(points.min())))[1]
-
-
-def times_two_to(points: Points, exponent: int) -> Points:
-    """points·2**exponent, exactly; in place if they are dense."""
-    if isinstance(points, np.ndarray):
-        return np.ldexp(points, exponent, out=points)
-    return csr_array(
-        (np.ldexp(points.data, exponent), points.indices, points.indptr), shape=points.shape
-    )

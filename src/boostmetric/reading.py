@@ -221,7 +221,7 @@ def write_table(
     X : array of shape (n, D)
     names : of the D columns; arrays do not keep them
     labels : array of shape (n,), the last column, or None
-    label : the name of that column
+    label : the name of that column, which must not be among `names` unless the file is an array
 
     Examples
     --------
@@ -234,6 +234,11 @@ def write_table(
     path = Path(path)
     check_writable(path, has_labels=labels is not None)
     suffix = suffix_of(path)
+    if labels is not None and suffix not in ARRAYS and label in names:
+        raise ReadError(
+            f"{path}: the column of labels and another column would both be called {label!r}. "
+            "Rename the label in the data."
+        )
     with whole(path) as temporary, temporary.open("wb") as file:
         if suffix == ".npy":
             np.save(file, X)

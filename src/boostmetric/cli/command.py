@@ -205,12 +205,33 @@ def filled(text: str, indent: str = "") -> str:
     return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent)
 
 
-def check_output(path: Path, force: bool = True) -> None:
-    """Raise a CommandError unless a file can be written there; an old one only if forced."""
+def shortened(text: str, longest: int = 200) -> str:
+    """A text, cut off if it is long.
+
+    >>> shortened("abcdef", 4)
+    'abc…'
+    """
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def check_output(path: Path, force: bool = True, inputs: Sequence[Path | None] = ()) -> None:
+    """Raise a CommandError unless a file can be written there.
+
+    Parameters
+    ----------
+    path : the file
+    force : whether to write over a file that exists
+    inputs : files that the command reads (or writes, too), which are never written over
+    """
     if path.is_dir():
         raise CommandError(f"{path} is a folder: give the name of a file.")
     if not path.parent.is_dir():
         raise CommandError(f"there is no folder {path.parent} to write {path.name} to: make it.")
+    for other in inputs:
+        if other is not None and _are_same(path, other):
+            raise CommandError(
+                f"{path} is a file that this command uses. Choose another file for the output."
+            )
     try:
         probe = path.with_name(f".{path.name}.probe")
         probe.touch()
@@ -219,6 +240,14 @@ def check_output(path: Path, force: bool = True) -> None:
         raise CommandError(f"cannot write to the folder {path.parent}: {error.strerror}") from None
     if path.exists() and not force:
         raise CommandError(f"{path} is there already: --force writes over it, or name another.")
+
+
+def _are_same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to the same file, which need not exist."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return one.absolute() == other.absolute()
 
 
 def _integer(text: str, least: int) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from scipy.sparse import issparse
 
 from boostmetric.cli import settings
 from boostmetric.cli.command import CommandError, check_output, filled, say
@@ -32,6 +33,7 @@ from boostmetric.cli.progress import Follower
 from boostmetric.cli.settings import DEFAULTS
 from boostmetric.comparisons import Comparisons
 from boostmetric.estimators import BoostMetric
+from boostmetric.initial import CENTRING
 from boostmetric.metric import Metric
 from boostmetric.monitor import listening
 from boostmetric.reading import Table, may_hold_labels, read_comparisons
@@ -94,16 +96,21 @@ def fit(
     """Learn a metric from labels or comparisons.
 
     Labels are a column of DATA (--label), comparisons a file of their own (--comparisons); both may
-    be given. Ctrl-C ends the fit after the running iteration and saves what has been learned; while
-    settings are tried (--choose) there is nothing to save yet.
+    be given. Ctrl-C ends the fit after the running iteration and saves what has been learned;
+    before the first iteration, and while settings are tried (--choose), there is nothing to save.
     """
-    check_output(output, force)
+    check_output(output, force, [data, comparisons])
     if label is None and comparisons is None and not may_hold_labels(data):
         raise CommandError(unlabelled(data, INSTEAD))
-    _check_checkpoint(checkpoint, resume)
+    _check_checkpoint(checkpoint, resume, [data, comparisons, output])
     learner = _learner(settings.given(context), choose, quiet, comparisons, checkpoint)
     learner.set_params(n_jobs=jobs, random_state=seed)
     table = read(data, label, columns, drop)
+    if init in CENTRING and issparse(table.X):
+        raise CommandError(
+            f"--init {init} does not work with sparse X, such as svmlight files hold: use --init "
+            "scale, or reduce the number of features first."
+        )
     compared = None
     if comparisons is not None:
         compared = read_comparisons(comparisons, kind=kind, n_points=table.X.shape[0])
@@ -118,12 +125,12 @@ def fit(
         raise typer.Exit(130)
 
 
-def _check_checkpoint(checkpoint: Path | None, resume: bool) -> None:
+def _check_checkpoint(checkpoint: Path | None, resume: bool, others: Sequence[Path | None]) -> None:
     if resume and checkpoint is None:
         raise CommandError("--resume goes on from a checkpoint: name it by --checkpoint.")
     if checkpoint is None:
         return
-    check_output(checkpoint)
+    check_output(checkpoint, inputs=others)
     if resume and not checkpoint.exists():
         say(f"There is no checkpoint {checkpoint} yet: this is the beginning.")
     if checkpoint.exists() and not resume:
@@ -166,8 +173,12 @@ def _learn(
         with _log_on_stderr():
             learner.fit(table.dense().X, table.labels)  # type: ignore[arg-type]
         return False
-    with Follower(quiet) as follower, listening(follower):
-        learner.fit(table.X, table.labels, comparisons=compared)
+    try:
+        with Follower(quiet) as follower, listening(follower):
+            learner.fit(table.X, table.labels, comparisons=compared)
+    except KeyboardInterrupt:
+        say("boostmetric: interrupted; no metric was saved.")
+        raise typer.Exit(130) from None
     return follower.interrupted and learner.status_ is Status.STOPPED
 
 

@@ -137,11 +137,17 @@ def _learner(metric: Metric | None, jobs: int) -> Any:
     if metric is not None and not origin:
         raise CommandError("the metric does not say how it was learned: leave it out with --cv.")
     kinds: dict[str, Any] = {"BoostMetric": BoostMetric, "BoostMetricCV": BoostMetricCV}
-    kind = kinds.get(origin.get("estimator", "BoostMetric"))
+    name, parameters = origin.get("estimator", "BoostMetric"), origin.get("parameters", {})
+    kind = kinds.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise CommandError(f"the metric is one of {origin['estimator']}, which cannot be refitted.")
+        raise CommandError(f"the metric is one of {name!r:.80}, which cannot be refitted.")
+    if not isinstance(parameters, dict):
+        raise CommandError(
+            f"the parameters in the metric, {parameters!r:.80}, are not those of an estimator: "
+            "leave the metric out with --cv."
+        )
     known = kind().get_params()
-    kept = {name: value for name, value in origin.get("parameters", {}).items() if name in known}
+    kept = {name: value for name, value in parameters.items() if name in known}
     return kind(
         **{**kept, **{name: None for name in ("checkpoint",) if name in known}, "n_jobs": jobs}
     )

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from boostmetric._files import whole
 from boostmetric.cli.command import (
@@ -17,6 +18,7 @@ from boostmetric.cli.command import (
     count,
     filled,
     one_of,
+    shortened,
     show_json,
 )
 from boostmetric.cli.options import (
@@ -77,7 +79,7 @@ def inspect(metric: MetricFile, top: Top = 10, json: Json = False) -> None:
     learned = Metric.load(metric)
     names = learned.feature_names or tuple(f"x{number}" for number in range(learned.n_features))
     weights = np.einsum("ij,ij->j", learned.components, learned.components)
-    deviations = (learned.origin or {}).get("deviations")
+    deviations = _deviations(learned)
     kind = "weights" if deviations is None else "influence"
     sizes = (weights if deviations is None else weights * np.square(deviations)).tolist()
     eigenvalues = learned.eigenvalues.tolist()
@@ -120,7 +122,7 @@ def plot(
     what the components consist of; convergence: how the fit went; distances and roc: how well
     distances tell pairs of one class from others, before and after. The latter two need labels.
     """
-    check_output(output, force)
+    check_output(output, force, [metric, data])
     if output.suffix.lower() not in FORMATS:
         raise CommandError(f"{output}: the name of a picture ends in {', '.join(FORMATS)}.")
     learned = Metric.load(metric)
@@ -134,7 +136,15 @@ def plot(
         if kind != "projection":
             labelled(table, data)
         points = (table.X, table.labels)
-    figure = _display(kind).from_metric(learned, *points).figure_
+    display = _display(kind)
+    try:
+        figure = display.from_metric(learned, *points).figure_
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        if kind != "convergence" or (learned.origin or {}).get("history") is None:
+            raise
+        raise CommandError(
+            f"the history in {metric} is not one that boostmetric wrote ({error})."
+        ) from None
     with whole(output) as temporary:
         figure.savefig(temporary, format=output.suffix.lower()[1:], dpi=150)
     print(f"Picture: {output}")
@@ -174,12 +184,27 @@ def _bars(names: Sequence[str], values: Sequence[float], top: int) -> list[str]:
     return ["\n".join(lines)]
 
 
+def _deviations(metric: Metric) -> NDArray | None:
+    """The standard deviations of the features, if the origin of the metric has them."""
+    try:
+        deviations = np.asarray((metric.origin or {}).get("deviations"), dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+    known = deviations.shape == (metric.n_features,) and np.isfinite(deviations).all()
+    return deviations if known else None
+
+
 def _past(origin: Mapping[str, Any]) -> Iterator[str]:
-    """Lines about where a metric comes from."""
+    """Lines about where a metric comes from; users may write an origin of their own."""
     if not origin:
         yield "  The file does not say."
         return
-    yield f"  {origin['estimator']} of boostmetric {origin['boostmetric']}, {origin['made']}"
+    if not isinstance(origin.get("estimator"), str):
+        for name, value in origin.items():
+            yield filled(f"{name}: {shortened(str(value))}", "  ")
+        return
+    made = [f"{origin[name]}" for name in ("boostmetric", "made") if name in origin]
+    yield f"  {origin['estimator']} of boostmetric {shortened(', '.join(made)) or '(unknown)'}"
     counts = [
         f"{origin[name]:,} {word}"
         for name, word in (
@@ -187,18 +212,22 @@ def _past(origin: Mapping[str, Any]) -> Iterator[str]:
             ("n_comparisons", "comparisons"),
             ("n_iter", "iterations"),
         )
-        if origin.get(name) is not None
+        if isinstance(origin.get(name), int)
     ]
-    yield f"  {', '.join(counts)}"
+    if counts:
+        yield f"  {', '.join(counts)}"
     changed = ", ".join(_changed(origin))
     yield filled(f"Settings other than the default ones: {changed or 'none'}", "  ")
-    if origin.get("status") in Status.__members__:
-        yield filled(advice(Status[origin["status"]]), "  ")
+    status = origin.get("status")
+    if isinstance(status, str) and status in Status.__members__:
+        yield filled(advice(Status[status]), "  ")
 
 
 def _changed(origin: Mapping[str, Any]) -> Iterator[str]:
     """The settings of a fit that differ from the default ones, but for those of no effect."""
-    given = {**origin.get("parameters", {}), **origin.get("best_params", {})}
+    given: dict[str, Any] = {}
+    for part in (origin.get("parameters"), origin.get("best_params")):
+        given |= part if isinstance(part, dict) else {}
     for name, value in given.items():
         if name not in INESSENTIAL and value != DEFAULTS.get(name):
-            yield f"{name}={value}"
+            yield shortened(f"{name}={value}")

@@ -28,8 +28,9 @@ STOPPING = "Stopping after this iteration, and keeping what was learned. Ctrl-C 
 class Follower:
     """Shows what `boostmetric.monitor.listening` tells it: a live bar, or a line now and then.
 
-    The first Ctrl-C makes it ask for the end of the fit; `interrupted` says so. A second one is a
-    KeyboardInterrupt.
+    Until the first iteration is done there is nothing to keep, and Ctrl-C is a KeyboardInterrupt.
+    After that, the first Ctrl-C makes it ask for the end of the fit; `interrupted` says so. The
+    second one is a KeyboardInterrupt.
 
     Parameters
     ----------
@@ -38,10 +39,11 @@ class Follower:
 
     def __init__(self, quiet: bool = False) -> None:
         self.interrupted = False
+        self._has_learned = False
         self._quiet = quiet
         self._console = Console(stderr=True)
         self._live: Live | None = None
-        self._details = Text("Looking for neighbours …")
+        self._details = Text("Searching for neighbors …")
         self._bar = Bar(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -80,6 +82,7 @@ class Follower:
 
     def __call__(self, progress: Progress) -> bool:
         """Show how far the fit is; whether it is to end."""
+        self._has_learned = True
         if self._live is not None:
             self._bar.update(
                 self._task,
@@ -98,7 +101,7 @@ class Follower:
         return self.interrupted
 
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
-        if self.interrupted:
+        if self.interrupted or not self._has_learned:
             raise KeyboardInterrupt
         self.interrupted = True
         if self._live is not None:

@@ -67,6 +67,13 @@ def run_app(
         return 1
     except (*ERRORS, *errors) as error:
         return refused(str(error))
+    except (FloatingPointError, OverflowError, ZeroDivisionError) as error:
+        return refused(
+            f"the computation failed ({error}). Are values in the data extremely large or small? "
+            "Rescale the features, or use --init scale."
+        )
+    except ArithmeticError as error:
+        return refused(str(error))
     except MemoryError:
         return refused("there is not enough memory: give fewer points or features.")
     except KeyboardInterrupt:

@@ -69,10 +69,11 @@ def transform(
 ) -> None:
     """Write points whose Euclidean distance is the metric.
 
-    Columns component0, component1, … by falling weight, and the label where it is named. Columns
-    of DATA are matched by name, where the metric knows names, and others left out.
+    Columns component0, component1, … by falling weight, and the label where it is named; it must
+    have another name than these. Columns of DATA are matched by name, where the metric knows names,
+    and others left out.
     """
-    check_output(output, force)
+    check_output(output, force, [metric, data])
     check_writable(output, has_labels=label is not None)
     learned = Metric.load(metric)
     table = read(data, label, columns, drop, learned)

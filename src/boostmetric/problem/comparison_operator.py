@@ -28,7 +28,7 @@ from scipy.sparse.linalg import LinearOperator
 from boostmetric.engines import Threads
 from boostmetric.kernels import compiled
 from boostmetric.metric import Metric
-from boostmetric.points import Points, as_points, binary_exponent, centred, rows_at_once, times_two_to
+from boostmetric.points import Points, as_points, binary_exponent, centred, rows_at_once, scale
 from boostmetric.problem.comparisons import Comparisons
 from boostmetric.problem.operators import Operator, symmetric_operator
 
@@ -88,7 +88,9 @@ class ComparisonOperator(Operator):
         self.X: Points = centred(X, order)
         self.exponent = binary_exponent(self.X) if exponent is None else exponent
         if self.exponent:
-            self.X = times_two_to(self.X, -self.exponent)
+            if self.X is X:  # a sparse array need not have been copied
+                self.X = X.copy()
+            scale(self.X, -self.exponent)
             self.unit = 4.0**self.exponent
         self._i, self._j = np.ascontiguousarray(ends[by_row].T)
         self._far_and_near = np.stack([pair[comparisons.far], pair[comparisons.near]], axis=1)

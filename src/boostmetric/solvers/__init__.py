@@ -9,7 +9,7 @@ from boostmetric.solvers.corrective import TotallyCorrective
 from boostmetric.solvers.eigen import EIGEN_SOLVERS, FOLLOWED, leading_eigenpairs
 from boostmetric.solvers.hinge import SoftMarginSolver, check_highs
 from boostmetric.solvers.loop import (
-    GAP_STEPS,
+    FIRST_GAP,
     AnySolver,
     Boosting,
     Iteration,
@@ -25,7 +25,7 @@ from boostmetric.solvers.stagewise import Stagewise
 
 __all__ = [
     "EIGEN_SOLVERS",
-    "GAP_STEPS",
+    "FIRST_GAP",
     "SOLVERS",
     "AnySolver",
     "Boosting",
@@ -67,7 +67,8 @@ def default_batch_size(
     if isinstance(loss, Hinge):
         return hinge.BATCH_SIZE
     if solver == "totally_corrective":
-        return corrective.BATCH_SIZE
+        few = n_features <= corrective.FEW_FEATURES
+        return corrective.BATCH_SIZE if few else 2 * corrective.BATCH_SIZE
     if n_features < MIN_FEATURES_FOR_BATCHES or n_terms < MIN_TERMS_FOR_BATCHES:
         return 1
     if not is_dense:

@@ -66,7 +66,20 @@ class _Point:
         return self.at.scatter
 
 
-def lower_bound(objective: Objective, matrix: NDArray) -> float:
+def tangent_gap(objective: Objective, now: Evaluation) -> float:
+    """The gap at M with M' = M, up to rounding: R(M) − ⟨G, M⟩ − min over P ⪰ 0 of R(P) − ⟨G, P⟩.
+
+    It follows from the evaluation at M without any further round.
+    """
+    assert isinstance(now.scatter, np.ndarray)
+    assert objective.M.matrix is not None
+    regularizer = objective.regularizer
+    budget = now.value - objective.loss.lower
+    product = float(np.sum(now.scatter * objective.M.matrix))
+    return regularizer.value(objective.M) - product - regularizer.smallest(now.scatter, budget)
+
+
+def lower_bound(objective: Objective, matrix: NDArray, enough: float = 0.0) -> float:
     """A number that F(ρ(M)) + R(M) exceeds for every M ⪰ 0; −∞ if none was found.
 
     Parameters
@@ -74,6 +87,7 @@ def lower_bound(objective: Objective, matrix: NDArray) -> float:
     objective : what was minimized
     matrix : array of shape (D, D), the metric that was learned; the nearer it is to the optimum,
         the tighter is the bound
+    enough : search no further if the objective exceeds the bound by no more than this
 
     Notes
     -----
@@ -87,12 +101,13 @@ def lower_bound(objective: Objective, matrix: NDArray) -> float:
             return -math.inf
         region = MAX_DISTANCE * max(1.0, here.at.largest)
         value = here.at.value
+        enough = max(enough, TIGHT * abs(value))
         penalty = objective.regularizer.value_of(matrix)
         # If the coefficients are not even stationary, much effort would be wasted.
         is_near = abs(penalty - np.sum(here.scatter * matrix)) <= NEAR * abs(value)
         bound = _bound(objective, here, value)
         for face_of in (own_face, step_face):
-            if value - bound <= TIGHT * abs(value):
+            if value - bound <= enough:
                 break
             target = _target(objective, here, face_of(objective, matrix)[0])
             step, _ = solve_newton_equation(objective, matrix, target)

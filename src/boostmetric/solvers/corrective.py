@@ -26,6 +26,12 @@ MAX_TURNS = 4
 WORTHWHILE = 0.1
 """What such a step must gain, as a share of the best before it, for another to follow."""
 
+NEWTON_WORTH, FEW_FEATURES = 0.3, 32
+"""What a Newton step must gain per evaluation, as a share of what the last search on a slice did,
+to be tried again in the next step, for more than so many features. The Newton equation then has
+many more unknowns than products, and on comparisons that can all be satisfied its condition is so
+bad that slices are many times cheaper."""
+
 
 class TotallyCorrective:
     """Add the leading eigenvectors, and find the best coefficients of all directions together.
@@ -88,7 +94,12 @@ class TotallyCorrective:
             np.full(1 + len(coefs), accuracy),
             free_scale=False,
         )
-        nothing = replace(nothing, n_evaluations=n_evaluations + best.n_evaluations)
+        rate = max(value - best.value, 0.0) / best.n_evaluations
+        nothing = replace(
+            nothing,
+            memory=replace(memory, slice_rate=rate),
+            n_evaluations=n_evaluations + best.n_evaluations,
+        )
         if not best.value < now.value - np.finfo(np.float64).eps * abs(now.value):
             return nothing
         used = best.coefs > 0
@@ -127,6 +138,10 @@ def newton_steps(
                 break
             gain, value = value - found_value, found_value
             factor, matrix = found, found.matrix
+            too_expensive = gain < NEWTON_WORTH * memory.slice_rate * n
+            if too_expensive and objective.n_features > FEW_FEATURES:
+                schedules[kind] = memory.newton[kind].after(memory.n_steps, success=False)
+                break
             if gain < WORTHWHILE * largest_gain:
                 break
             largest_gain = max(largest_gain, gain)

@@ -22,7 +22,7 @@ from boostmetric.problem import (
     StopRequested,
     Sum,
 )
-from boostmetric.solvers.certificate import lower_bound
+from boostmetric.solvers.certificate import lower_bound, tangent_gap
 from boostmetric.solvers.corrective import TotallyCorrective
 from boostmetric.solvers.hinge import SoftMarginSolver
 from boostmetric.solvers.proposal import Memory, Proposal
@@ -30,8 +30,9 @@ from boostmetric.solvers.stagewise import Stagewise
 
 AnySolver: TypeAlias = Stagewise | TotallyCorrective | SoftMarginSolver
 
-GAP_STEPS = {4 * 2**k for k in range(30)}
-"""The steps after which the duality gap is computed; after a warm start also 1 and 2."""
+FIRST_GAP = 4
+"""The step after which the duality gap is computed for the first time, 1 after a warm start. Later
+it is computed if all steps have cost twice as much as all gaps, or if it is free."""
 
 IRRELEVANT = 1e-3
 """A gap is compared with the objective, but at least with this share of the objective at M = 0. On
@@ -187,17 +188,23 @@ class Boosting:
             return math.nan
         value = self.objective()
         if self._gap_at is not self.problem.M:
+            first_round = self.problem.n_rounds
             try:
                 if isinstance(self.solver, SoftMarginSolver):
                     bound = self.solver.lower_bound(self.problem)
                 else:
                     assert self.problem.M.matrix is not None
-                    bound = lower_bound(self.problem, self.problem.M.matrix)
+                    enough = self.tol * self._gap_scale
+                    bound = lower_bound(self.problem, self.problem.M.matrix, enough)
             except NotANumberError:
                 return math.inf
             # An earlier bound above this objective has proved itself wrong.
             known = self.memory.bound if self.memory.bound <= value or is_hinge else -math.inf
-            self.memory = replace(self.memory, bound=max(known, bound))
+            self.memory = replace(
+                self.memory,
+                bound=max(known, bound),
+                bound_rounds=self.memory.bound_rounds + self.problem.n_rounds - first_round,
+            )
             self._gap_at = self.problem.M
         return max(0.0, value - self.memory.bound)
 
@@ -223,7 +230,7 @@ class Boosting:
         self,
         max_iter: int,
         callback: Callable[[Boosting], bool] | None = None,
-        gap_steps: set[int] | None = None,
+        first_gap: int = FIRST_GAP,
     ) -> None:
         """Take steps until `max_iter` directions have been tried or the fit ends otherwise.
 
@@ -231,10 +238,8 @@ class Boosting:
         ----------
         max_iter : number of directions that are tried at most
         callback : called after every step; a true result ends the fit
-        gap_steps : steps after which the duality gap is computed, `GAP_STEPS` by default
+        first_gap : the step after which the duality gap is computed for the first time
         """
-        gap_steps = GAP_STEPS if gap_steps is None else gap_steps
-        is_hinge = isinstance(self.solver, SoftMarginSolver)
         began = time.perf_counter() - (self.history[-1].seconds if self.history else 0.0)
         self.status, self.is_over = Status.MAX_ITER, False
         try:
@@ -250,7 +255,7 @@ class Boosting:
                 # 2) move
                 self._take(proposal)
                 # 3) record
-                with_gap = self.tol > 0 and (is_hinge or len(self.history) + 1 in gap_steps)
+                with_gap = self.tol > 0 and self._is_gap_due(first_gap)
                 self._record(proposal, with_gap, began)
                 # 4) end?
                 status = None
@@ -276,6 +281,18 @@ class Boosting:
             )
             failure.fit = self
             raise failure from error
+
+    def _is_gap_due(self, first_gap: int) -> bool:
+        """Whether to compute the duality gap after the step that has just been taken."""
+        if isinstance(self.solver, SoftMarginSolver):  # it has computed one anyway
+            return True
+        if not self.problem.is_dense:
+            return False
+        assert self.now is not None
+        if tangent_gap(self.problem, self.now) <= self.tol * self._gap_scale:
+            return True
+        n_evaluations = sum(step.n_evaluations for step in self.history)
+        return len(self.history) + 1 >= first_gap and n_evaluations >= 2 * self.memory.bound_rounds
 
     def _take(self, proposal: Proposal) -> None:
         """Move to where a step leads, and evaluate the objective there."""

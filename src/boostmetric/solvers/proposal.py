@@ -36,19 +36,25 @@ class Memory:
     n_steps : number of steps taken
     basis : by which eigenvectors of an operator are followed, or None
     newton : schedules of the two kinds of Newton steps
+    slice_rate : decrease of the objective per evaluation in the last search on a slice
     bound : no metric has an objective below it, as far as is known
+    bound_rounds : rounds that were spent on bounds
     """
 
     alpha_max: float
     n_steps: int = 0
     basis: NDArray | None = None
     newton: tuple[Schedule, Schedule] = (Schedule(), Schedule())
+    slice_rate: float = 0.0
     bound: float = -math.inf
+    bound_rounds: int = 0
 
     def to_arrays(self) -> dict[str, NDArray]:
         """All of it as arrays, for a snapshot."""
         arrays = {
-            "numbers": np.array([self.alpha_max, self.n_steps, self.bound]),
+            "numbers": np.array(
+                [self.alpha_max, self.n_steps, self.slice_rate, self.bound, self.bound_rounds]
+            ),
             "newton": np.array([(each.pause, each.due) for each in self.newton]),
         }
         return arrays if self.basis is None else arrays | {"basis": self.basis}
@@ -56,9 +62,10 @@ class Memory:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray]) -> Memory:
         """The inverse of `to_arrays`."""
-        alpha_max, n_steps, bound = arrays["numbers"].tolist()
+        alpha_max, n_steps, rate, bound, rounds = arrays["numbers"].tolist()
         first, second = (Schedule(int(pause), int(due)) for pause, due in arrays["newton"])
-        return cls(alpha_max, int(n_steps), arrays.get("basis"), (first, second), bound)
+        basis = arrays.get("basis")
+        return cls(alpha_max, int(n_steps), basis, (first, second), rate, bound, int(rounds))
 
 
 @dataclass(frozen=True, eq=False)
