@@ -17,10 +17,10 @@ from boostmetric.solvers import loop as loop_module
 Data = tuple[NDArray, Comparisons]
 
 
-def half_of_wine(step: int = 2) -> Data:
+def half_of_wine() -> Data:
     """Comparisons under which most terms of a smoothed hinge are linear or 0."""
     X, y = load_wine(return_X_y=True)
-    X, y = X[::step], y[::step]
+    X, y = X[::2], y[::2]
     return X, Comparisons.from_labels(X, y, 1)
 
 
@@ -55,12 +55,11 @@ def test_no_bound_exceeds_an_objective(seed: int, regularizer: str, loss: str) -
         assert short.objective() - long.objective() <= 1e-3 * scale + noise
 
 
-@pytest.mark.parametrize("step", [2, 3])
-def test_a_loss_without_curvature_gives_no_false_certificate(step: int) -> None:
-    data = half_of_wine(step)
+def test_a_loss_without_curvature_gives_no_false_certificate() -> None:
+    data = half_of_wine()
     options: dict[str, Any] = {"solver": "totally_corrective"}
-    short = boost(*data, "smoothed_hinge", max_iter=120, **options)
-    long = boost(*data, "smoothed_hinge", tol=0.0, max_iter=240, **options)
+    short = boost(*data, "smoothed_hinge", max_iter=40, **options)
+    long = boost(*data, "smoothed_hinge", tol=0.0, max_iter=100, **options)
     best = min(short.objective(), long.objective())
     bound = short.objective() - short.duality_gap()
     assert bound <= best * (1 + 1e-9)
