@@ -56,9 +56,7 @@ def hinge_optimum_of(
     M, rho, xi = cvxpy.Variable((D, D), PSD=True), cvxpy.Variable(), cvxpy.Variable(m, nonneg=True)
     margins = stack.reshape(m, D * D) @ cvxpy.vec(M, order="C") - (0 if gaps is None else gaps)
     cost = -rho + (c / (nu * c.sum())) @ xi
-    return _solved(
-        cvxpy.Problem(cvxpy.Minimize(cost), [margins >= rho - xi, cvxpy.trace(M) == 1])
-    )
+    return _solved(cvxpy.Problem(cvxpy.Minimize(cost), [margins >= rho - xi, cvxpy.trace(M) == 1]))
 
 
 def optimum_of_comparisons(

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from conftest import read_only
 from numpy.typing import NDArray
-from scipy.linalg import block_diag
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, aslinearoperator
 
 from boostmetric.problem.operators import symmetric_operator
@@ -208,7 +207,7 @@ def test_as_many_pairs_as_there_are_or_more_are_exact(k: int, form: Any) -> None
 
 
 def test_where_an_approximate_method_fails_the_exact_one_does_the_work(
-    monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(eigen, "eigsh", failing(ArpackError(-9999)))
     A = draw(40)

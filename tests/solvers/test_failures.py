@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import SMOOTH, margins_of
+from failing import Failing, calls_of
 from numpy.typing import NDArray
 
 from boostmetric import (
@@ -30,32 +31,6 @@ every_method = pytest.mark.parametrize("method", ["value", "duals"])
 every_batch = pytest.mark.parametrize(
     ("solver", "block_size"), [("stagewise", 1), ("stagewise", 3), ("totally_corrective", 4)]
 )
-
-
-class Failing(Loss):
-    """The logistic loss, which after some calls of a method returns NaN from it, once or for ever.
-
-    Of the duals, the last one is NaN.
-    """
-
-    def __init__(self, method: str = "duals", good: float = math.inf, once: bool = False) -> None:
-        self.method, self.good, self.once = method, good, once
-        self.calls = 0
-
-    def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
-        return math.nan if self._fails("value") else Logistic().value(margins, weights)
-
-    def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
-        duals = Logistic().duals(margins, weights)
-        if self._fails("duals"):
-            duals[-1] = np.nan
-        return duals
-
-    def _fails(self, method: str) -> bool:
-        if method != self.method:
-            return False
-        self.calls += 1
-        return self.calls == self.good + 1 if self.once else self.calls > self.good
 
 
 class NaNAbove(Logistic):
@@ -83,13 +58,6 @@ class NaNAtInfinity(Logistic):
     def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
         duals = super().duals(margins, weights)
         return duals if np.isfinite(margins).all() else np.full_like(duals, np.nan)
-
-
-def calls_of(method: str, X: NDArray, comparisons: Comparisons, **options: Any) -> int:
-    """How often a fit calls a method of its loss."""
-    counting = Failing(method)
-    boost(X, comparisons, counting, **options)
-    return counting.calls
 
 
 def failure(X: NDArray, comparisons: Comparisons, loss: Loss, **options: Any) -> NotANumberError:
@@ -138,9 +106,7 @@ def test_a_nan_anywhere_in_a_step_takes_back_the_step(
         "last": more - 1,
     }[at]
     once = at != "middle"
-    error = failure(
-        *data, Failing(method, last_good, once), max_iter=20 * block_size, **options
-    )
+    error = failure(*data, Failing(method, last_good, once), max_iter=20 * block_size, **options)
     assert str(error).startswith(f"In step {n_good + 1}, Failing() returns NaN for finite margins")
     low, high = range_in(error)
     assert math.isfinite(low)
@@ -189,9 +155,7 @@ def test_a_failure_in_the_certificate_leaves_no_bound(
 
 @every_solver
 @every_method
-def test_a_failure_before_the_first_step_has_no_fit(
-    method: str, solver: str, data: Data
-) -> None:
+def test_a_failure_before_the_first_step_has_no_fit(method: str, solver: str, data: Data) -> None:
     error = failure(*data, Failing(method, 0), solver=solver)
     assert error.fit is None
     assert range_in(error) == (0, 0)

@@ -131,7 +131,9 @@ def test_nu_of_one_is_the_average_margin() -> None:
 
 @pytest.mark.parametrize("nu", [0.0, -0.1, 1.5, np.nan])
 def test_a_share_out_of_range_is_refused(nu: float) -> None:
-    with pytest.raises(ValueError, match=r"'nu' parameter must be a float in the range \(0.0, 1.0\]"):
+    with pytest.raises(
+        ValueError, match=r"'nu' parameter must be a float in the range \(0.0, 1.0\]"
+    ):
         Hinge(nu)
 
 

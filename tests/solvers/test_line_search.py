@@ -74,9 +74,7 @@ def objective_of(
 ) -> Objective:
     """The objective of one feature that has these margins at M = 0."""
     loss = LOSSES[loss] if isinstance(loss, str) else loss
-    return Objective.of_operator(
-        Local(1), Column(responses), loss, regularizer, -margins, weights
-    )
+    return Objective.of_operator(Local(1), Column(responses), loss, regularizer, -margins, weights)
 
 
 @dataclass

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_wine
 
 from boostmetric import Boosting, Comparisons, Status, boost
+from boostmetric.solvers import certificate
 from boostmetric.solvers import loop as loop_module
 
 Data = tuple[NDArray, Comparisons]
@@ -73,7 +74,7 @@ def test_a_bound_that_a_later_objective_disproves_is_dropped(
 ) -> None:
     X, c = labelled(3)
     wrong: list[float] = []
-    true_bound = loop_module.lower_bound
+    true_bound = certificate.lower_bound
 
     def bound(problem: Any, matrix: NDArray, *more: Any) -> float:
         if not wrong:  # of the first metric: just below its objective

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_wine
 
 from boostmetric import Boosting, Comparisons, Iteration, Operator, Trace, boost
-from boostmetric.boosting import solve
+from boostmetric.boosting import Options, solve
 from boostmetric.problem import Objective
 from boostmetric.solvers import SnapshotError
 
@@ -65,7 +65,7 @@ def interrupted(data: Data, kind: str, after: int) -> Snapshot:
     return saved[0]
 
 
-def rows_of(history: list[Iteration]) -> list[tuple[float, ...]]:
+def rows_of(history: list[Iteration]) -> list[tuple[Any, ...]]:
     """The history without the times; NaN as a text, which is equal to itself."""
     rows = []
     for step in history:
@@ -257,7 +257,7 @@ def unit_of(problem: Objective) -> float:
 
 def solved(data: Data, loss: str, n_blocks: int, **options: Any) -> Boosting:
     problem = blocks_of(*data, loss, n_blocks, Trace(0.0))
-    return solve(problem, unit_of(problem), options)
+    return solve(problem, unit_of(problem), Options(**options))
 
 
 @pytest.mark.parametrize("loss", SMOOTH)

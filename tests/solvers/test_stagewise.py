@@ -13,18 +13,15 @@ import pytest
 from conftest import SMOOTH, margins_of, problem_of
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize
-from scipy.special import expit, logsumexp, softmax
+from scipy.special import expit, logsumexp
 from semidefinite import matrices_of
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 from boostmetric import (
     LOSSES,
-    Boosting,
     Comparisons,
-    Frobenius,
     Logistic,
-    Loss,
     Metric,
     Operator,
     Status,
@@ -198,7 +195,7 @@ def algorithm_of_the_paper(X: NDArray, c: Comparisons, alpha: float, n_iter: int
     return M
 
 
-def test_blocks_of_one_are_the_algorithm_of_the_paper() -> None:
+def test_batches_of_one_are_the_algorithm_of_the_paper() -> None:
     X, c = draw_triplets(3)
     fit = boost(X, c, "logistic", block_size=1, max_iter=6, alpha=0.5, alpha_relative=False)
     expected = algorithm_of_the_paper(X, c, 0.5, n_iter=6)
@@ -220,7 +217,7 @@ def test_blocks_of_one_are_the_algorithm_of_the_paper() -> None:
     ],
 )
 @pytest.mark.parametrize("solver", ["stagewise", "totally_corrective"])
-def test_directions_are_counted_and_the_last_block_is_what_is_left(
+def test_directions_are_counted_and_the_last_batch_is_what_is_left(
     solver: str, block_size: int, max_iter: int, tried: list[int], blobs: Labelled
 ) -> None:
     X, y = blobs
@@ -239,7 +236,7 @@ def test_directions_are_counted_and_the_last_block_is_what_is_left(
     assert 1 <= fit.metric.n_directions <= max_iter
 
 
-def test_a_block_as_large_as_the_space_or_larger() -> None:
+def test_a_batch_as_large_as_the_space_or_larger() -> None:
     X, c = draw_triplets(4)
     whole, more = (
         boost(X, c, "logistic", block_size=k, max_iter=3 * k, alpha=1e-3) for k in (5, 50)
@@ -258,24 +255,24 @@ def digits() -> Data:
 
 
 @pytest.mark.parametrize(("loss", "alpha"), [("logistic", 0.02), ("exponential", 0.3)])
-def test_blocks_come_close_to_the_optimum_where_single_directions_do_not(
+def test_batches_come_close_to_the_optimum_where_single_directions_do_not(
     loss: str, alpha: float, digits: Data
 ) -> None:
     options: dict[str, Any] = {"loss": loss, "alpha": alpha}
     best = boost(*digits, solver="totally_corrective", tol=1e-3, **options)
     assert best.status is Status.CONVERGED
-    single, blocks = (boost(*digits, block_size=k, max_iter=320, **options) for k in (1, 16))
+    single, batches = (boost(*digits, block_size=k, max_iter=320, **options) for k in (1, 16))
     start = loss_of(loss, np.zeros(len(digits[1])), digits[1])
-    gained = [start - fit.objective() for fit in (best, blocks, single)]
-    assert blocks.objective() <= single.objective() + 0.02 * gained[2]
+    gained = [start - fit.objective() for fit in (best, batches, single)]
+    assert batches.objective() <= single.objective() + 0.02 * gained[2]
     assert gained[1] >= 0.97 * gained[0]
     assert gained[1] <= gained[0] * (1 + 2e-3)
 
 
-def test_blocks_gain_what_as_many_single_directions_gain(digits: Data) -> None:
-    single, blocks = (boost(*digits, "logistic", block_size=k, max_iter=160) for k in (1, 16))
+def test_batches_gain_what_as_many_single_directions_gain(digits: Data) -> None:
+    single, batches = (boost(*digits, "logistic", block_size=k, max_iter=160) for k in (1, 16))
     start = len(digits[1]) * math.log(2)
-    assert start - blocks.objective() >= 0.98 * (start - single.objective())
+    assert start - batches.objective() >= 0.98 * (start - single.objective())
 
 
 # Defaults.
@@ -377,8 +374,8 @@ def test_gaps_may_be_large(loss: str, threshold: float) -> None:
     labels = np.where(squares + rng.normal(size=400) < 6, 1, -1)
     c = Comparisons.from_pairs(pairs, labels, thresholds=threshold)
     options: dict[str, Any] = {"loss": loss, "alpha": 1e-4, "max_iter": 60}
-    single, blocks = (boost(X, c, block_size=k, **options) for k in (1, 4))
-    assert blocks.objective() <= 1.02 * single.objective()
+    single, batches = (boost(X, c, block_size=k, **options) for k in (1, 4))
+    assert batches.objective() <= 1.02 * single.objective()
 
 
 class SteepLogistic(Logistic):
@@ -392,7 +389,7 @@ class SteepLogistic(Logistic):
 
 
 @pytest.mark.parametrize("solver", ["stagewise", "totally_corrective"])
-def test_a_loss_that_derives_from_another_is_itself_in_blocks(solver: str) -> None:
+def test_a_loss_that_derives_from_another_is_itself_in_batches(solver: str) -> None:
     X, c = draw_triplets(8)
     options: dict[str, Any] = {"solver": solver, "block_size": 3, "max_iter": 9, "tol": 0.0}
     steep = boost(X, c, SteepLogistic(), alpha=1e-3, **options)
@@ -436,16 +433,14 @@ def test_the_order_of_the_points_does_not_matter(block_size: int, rng: np.random
         fit = boost(points, c, "logistic", block_size=block_size, max_iter=6, alpha=1e-2)
         return fit.metric.matrix
 
-    np.testing.assert_allclose(
-        fitted(X[order], place[rows]), fitted(X, rows), rtol=1e-6, atol=1e-8
-    )
+    np.testing.assert_allclose(fitted(X[order], place[rows]), fitted(X, rows), rtol=1e-6, atol=1e-8)
 
 
 # Warm starts.
 
 
 @every_loss
-def test_going_on_from_a_metric_is_going_on(loss: str) -> None:
+def test_a_fit_continues_from_a_metric_in_batches(loss: str) -> None:
     X, c = draw_triplets(10, weighted=True)
     options: dict[str, Any] = {"block_size": 3, "alpha": 1e-3}
     half, whole = (boost(X, c, loss, max_iter=n, **options) for n in (6, 12))

@@ -390,7 +390,9 @@ class Boosting:
                 self.n_features,
                 self.problem.dtype,
                 epoch=self.problem.M.epoch + 1,
-                matrix=None if self.problem.M.matrix is None else np.zeros_like(self.problem.M.matrix),
+                matrix=None
+                if self.problem.M.matrix is None
+                else np.zeros_like(self.problem.M.matrix),
             )
             ends = np.cumsum(saved["sizes"])
             directions, coefs = saved["directions"], saved["coefs"]
