@@ -1,15 +1,19 @@
+"""Fits of comparisons: what the paper says, invariances, and units."""
+
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-from conftest import SMOOTH, read_only
+from conftest import SMOOTH, duals_of, margins_of, read_only
 from numpy.typing import NDArray
 from scipy.special import expit, logsumexp, softmax
 from sklearn.datasets import load_wine
 
-from boostmetric import LOSSES, Boosting, Comparisons, Loss, Metric, Status, boost, laplacian
+from boostmetric import LOSSES, Boosting, Comparisons, Loss, Metric, Operator, Status, boost
 
 EXPONENTIAL, LOGISTIC = LOSSES["exponential"], LOSSES["logistic"]
 
@@ -82,7 +86,7 @@ def test_the_objective_never_rises_and_the_matrix_is_semidefinite(
     assert (np.diff(objectives) <= noise).all()
     values = np.linalg.eigvalsh(fit.metric.matrix.astype(np.float64))
     assert values[0] >= -1e-6 * values[-1]
-    assert (np.array(fit.coefs) > 0).all()
+    assert (fit.metric.coefs > 0).all()
 
 
 @pytest.mark.parametrize("name", FORMULAS)
@@ -97,7 +101,7 @@ def test_the_history_is_that_of_the_paper(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if as_operator:
-        monkeypatch.setattr(laplacian, "OPERATOR_ABOVE", 0)
+        monkeypatch.setattr(Operator, "DENSE_UP_TO", 0)
     X, triplets = wine[0], draw_triplets(wine[1], rng)
     m = len(triplets)
     gaps = rng.standard_normal(m) if extras else np.zeros(m)
@@ -109,12 +113,12 @@ def test_the_history_is_that_of_the_paper(
         else Comparisons.from_triplets(triplets)
     )
     fit = boost(X, comparisons, LOSSES[name], max_iter=15, alpha=1e-4)
-    value, duals_of = FORMULAS[name]
-    duals = duals_of(-gaps, weights)
+    value, duals_at = FORMULAS[name]
+    duals = duals_at(-gaps, weights)
     alpha_max = np.linalg.eigvalsh(scatter_by_definition(X, triplets, duals))[-1]
     assert fit.alpha_max == pytest.approx(alpha_max, rel=1e-9)
     assert fit.alpha == pytest.approx(1e-4 * alpha_max, rel=1e-9)
-    assert len(fit.history) == len(fit.coefs) == len(fit.directions) == 15
+    assert len(fit.history) == fit.metric.n_directions == 15
     for j, step in enumerate(fit.history, start=1):
         leading = np.linalg.eigvalsh(scatter_by_definition(X, triplets, duals))[-1]
         assert step.lambda_max == pytest.approx(leading, rel=1e-7)
@@ -124,10 +128,10 @@ def test_the_history_is_that_of_the_paper(
         objective = value(margins, weights) + fit.alpha * np.trace(M)
         assert step.objective == pytest.approx(objective, rel=1e-8)
         assert step.n_violated == np.count_nonzero(margins <= 0)
-        assert step.coef == fit.coefs[j - 1] == metric.coefs[-1]
-        duals = duals_of(margins, weights)
+        assert step.coef == metric.coefs[-1]
+        duals = duals_at(margins, weights)
         # The root of EQ:w and EQ:w2: along its own direction a step leaves nothing to gain.
-        v = fit.directions[j - 1]
+        v = metric.directions[:, -1]
         assert np.linalg.norm(v) == pytest.approx(1)
         slope = v @ scatter_by_definition(X, triplets, duals) @ v
         assert slope == pytest.approx(fit.alpha, abs=1e-8 * leading)
@@ -135,8 +139,8 @@ def test_the_history_is_that_of_the_paper(
     assert seconds[0] >= 0
     assert seconds == sorted(seconds)
     assert fit.objective() == fit.history[-1].objective
-    assert fit.margins == pytest.approx(margins, abs=1e-9)
-    assert fit.duals == pytest.approx(duals, rel=1e-7)
+    assert margins_of(fit) == pytest.approx(margins, abs=1e-9)
+    assert duals_of(fit) == pytest.approx(duals, rel=1e-7)
 
 
 @every_loss
@@ -238,7 +242,7 @@ def test_weight_zero_is_the_comparison_dropped(
     one, two = (boost(X, comparisons, loss, max_iter=6) for comparisons in (whole, part))
     assert same(one.metric.matrix, two.metric.matrix)
     assert one.history[-1].n_violated == two.history[-1].n_violated
-    assert len(one.margins) == kept.sum()
+    assert one.n_comparisons == kept.sum()
 
 
 @every_loss
@@ -258,7 +262,7 @@ def test_what_no_metric_can_satisfy_leaves_no_direction(loss: Loss, rows: list[l
 def test_a_margin_of_zero_is_violated(loss: Loss) -> None:
     X = np.array([[0.0], [1.0], [-1.0], [4.0]])
     fit = boost(X, Comparisons.from_triplets([[0, 1, 2], [0, 1, 3]]), loss, max_iter=1)
-    assert fit.margins[0] == 0
+    assert margins_of(fit)[0] == 0
     assert fit.history[0].n_violated == 1
 
 
@@ -282,7 +286,7 @@ def test_at_the_end_no_direction_is_worth_its_price(
     fit = boost(X, Comparisons.from_triplets(triplets), loss, alpha=0.1)
     assert fit.status is Status.NO_DIRECTION
     assert 0 < len(fit.history) < 500
-    leading = np.linalg.eigvalsh(scatter_by_definition(X, triplets, fit.duals))[-1]
+    leading = np.linalg.eigvalsh(scatter_by_definition(X, triplets, duals_of(fit)))[-1]
     assert leading <= fit.alpha * (1 + 1e-9)
 
 
@@ -297,7 +301,7 @@ def test_every_step_changes_a_margin(loss: Loss, alpha: float, seed: int) -> Non
     margins = [np.zeros(len(rows))]
 
     def unchanged(fit: Boosting) -> bool:
-        margins.append(fit.margins)
+        margins.append(margins_of(fit))
         return np.array_equal(margins[-2], margins[-1])
 
     fit = boost(X, Comparisons.from_triplets(rows), loss, alpha=alpha, callback=unchanged)
@@ -343,7 +347,7 @@ def test_one_direction_may_satisfy_all_comparisons(dtype: type[np.floating]) -> 
     assert fit.status is Status.UNBOUNDED
     assert fit.metric.n_directions == 1
     assert fit.history[-1].n_violated == 0
-    assert (fit.margins > 0).all()
+    assert (margins_of(fit) > 0).all()
     assert np.isfinite(fit.objective())
     assert fit.objective() < np.log(len(comparisons))
     assert boost(X, comparisons, LOGISTIC).status is not Status.UNBOUNDED
@@ -379,14 +383,15 @@ def test_float32_stays_float32(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if as_operator:
-        monkeypatch.setattr(laplacian, "OPERATOR_ABOVE", 0)
+        monkeypatch.setattr(Operator, "DENSE_UP_TO", 0)
     X, y = blobs[0].astype(np.float32), blobs[1]
     comparisons = Comparisons.from_labels(X, y)
     comparisons = comparisons + Comparisons.from_triplets([[0, 1, 50]], weights=2.0, gaps=0.5)
     start = boost(blobs[0], comparisons, loss, max_iter=1).metric
     fit = boost(X, comparisons, loss, max_iter=5, start=start)
-    arrays = [fit.margins, fit.duals, fit.metric.matrix, fit.metric.components, *fit.directions]
-    assert {array.dtype for array in arrays} == {np.dtype(np.float32)}
+    assert fit.metric.directions.dtype == fit.metric.components.dtype == np.float32
+    assert margins_of(fit).dtype == duals_of(fit).dtype == np.float32
+    assert fit.metric.coefs.dtype == fit.metric.matrix.dtype == np.float64
     exact = boost(blobs[0], comparisons, loss, max_iter=6).metric.matrix
     assert same(fit.metric.matrix, exact, rel=1e-2)
 
@@ -402,12 +407,12 @@ def test_the_same_input_gives_the_same_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if as_operator:
-        monkeypatch.setattr(laplacian, "OPERATOR_ABOVE", 0)
+        monkeypatch.setattr(Operator, "DENSE_UP_TO", 0)
     X, y = blobs[0].astype(dtype), blobs[1]
     one, two = (boost(X.copy(), Comparisons.from_labels(X, y), loss, max_iter=25) for _ in range(2))
     assert np.array_equal(one.metric.directions, two.metric.directions)
-    assert one.coefs == two.coefs
-    assert np.array_equal(one.margins, two.margins)
+    assert np.array_equal(one.metric.coefs, two.metric.coefs)
+    assert one.objective() == two.objective()
 
 
 @every_loss
@@ -415,7 +420,7 @@ def test_the_operator_finds_what_the_matrix_finds(
     loss: Loss, blobs: tuple[NDArray, NDArray], triplets: NDArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = matrix_after(blobs[0], triplets, loss)
-    monkeypatch.setattr(laplacian, "OPERATOR_ABOVE", 0)
+    monkeypatch.setattr(Operator, "DENSE_UP_TO", 0)
     assert same(matrix_after(blobs[0], triplets, loss), expected, rel=1e-6)
 
 
@@ -468,16 +473,102 @@ def test_one_comparison_is_unbounded_under_the_exponential_loss() -> None:
     X = np.array([[0.0, 2.0], [1.0, 2.0], [3.0, 1.0]])
     fit = boost(X, Comparisons.from_triplets([[0, 1, 2]]), EXPONENTIAL)
     assert fit.status is Status.UNBOUNDED
-    assert fit.margins[0] > 1
+    assert margins_of(fit)[0] > 1
 
 
-@pytest.mark.parametrize("as_operator", [False, True])
-@pytest.mark.parametrize(("dtype", "size"), [(np.float64, 1e200), (np.float32, 1e30)])
-def test_values_too_large_to_square_are_refused(
-    dtype: type[np.floating], size: float, as_operator: bool, monkeypatch: pytest.MonkeyPatch
+SOLVERS: dict[str, dict[str, Any]] = {
+    "one direction": {"solver": "stagewise", "block_size": 1},
+    "batches": {"solver": "stagewise", "block_size": 3},
+    "totally corrective": {"solver": "totally_corrective"},
+}
+
+
+def fit_of_scaled(X: NDArray, k: int, c: Comparisons, **options: Any) -> Boosting:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return boost(np.ldexp(X, k), c, "logistic", **{"max_iter": 12, **options})
+
+
+@pytest.mark.parametrize("name", list(SOLVERS))
+@pytest.mark.parametrize("regularizer", ["trace", "frobenius"])
+@pytest.mark.parametrize(
+    ("dtype", "exponents"), [(np.float64, [-290, -1, 3, 290]), (np.float32, [-95, -2, 1, 95])]
+)
+def test_points_times_a_power_of_two_have_the_same_fit_in_other_units(
+    dtype: type[np.floating],
+    exponents: list[int],
+    regularizer: str,
+    name: str,
+    blobs: tuple[NDArray, NDArray],
 ) -> None:
-    if as_operator:
-        monkeypatch.setattr(laplacian, "OPERATOR_ABOVE", 0)
-    X = (size * np.array([[0, 1], [1, 0], [3, 1]])).astype(dtype)
-    with pytest.raises(ValueError, match="Scale X, or use init='scale'"):
-        boost(X, Comparisons.from_triplets([[0, 1, 2]]), LOGISTIC)
+    X, y = blobs[0].astype(dtype), blobs[1]
+    c = Comparisons.from_labels(X, y)
+    options = {**SOLVERS[name], "regularizer": regularizer}
+    plain = fit_of_scaled(X, 0, c, **options)
+    assert plain.metric.n_directions > 1
+    for k in exponents:
+        fit = fit_of_scaled(X, k, c, **options)
+        unit = 4.0**k
+        assert fit.status is plain.status
+        assert np.array_equal(fit.metric.directions, plain.metric.directions)
+        assert np.array_equal(fit.metric.coefs, plain.metric.coefs / unit)
+        assert fit.alpha_max == plain.alpha_max * unit
+        power = 2 if regularizer == "frobenius" else 1
+        if abs(4 * k * power) < 900:  # else the number is beyond those of float64
+            assert fit.alpha == pytest.approx(plain.alpha * unit**power, rel=1e-12)
+        for step, expected in zip(fit.history, plain.history, strict=True):
+            assert step.objective == expected.objective
+            assert step.n_violated == expected.n_violated
+            assert step.coef == expected.coef / unit
+            assert step.lambda_max == expected.lambda_max * unit
+
+
+@pytest.mark.parametrize("name", list(SOLVERS))
+@pytest.mark.parametrize("regularizer", ["trace", "frobenius"])
+@pytest.mark.parametrize(("dtype", "k"), [(np.float64, 290), (np.float32, 60), (np.float32, -60)])
+def test_a_warm_start_is_in_the_units_of_the_user(
+    dtype: type[np.floating],
+    k: int,
+    regularizer: str,
+    name: str,
+    blobs: tuple[NDArray, NDArray],
+) -> None:
+    X, y = blobs[0].astype(dtype), blobs[1]
+    c = Comparisons.from_labels(X, y)
+    options = {**SOLVERS[name], "regularizer": regularizer}
+    plain, scaled = (fit_of_scaled(X, e, c, max_iter=3, **options) for e in (0, k))
+    here = fit_of_scaled(X, 0, c, start=plain.metric, **options)
+    there = fit_of_scaled(X, k, c, start=scaled.metric, **options)
+    assert here.history[0].objective < plain.objective()
+    assert there.history[0].objective == here.history[0].objective
+    assert np.array_equal(there.metric.coefs, here.metric.coefs / 4.0**k)
+
+
+@every_loss
+def test_the_scale_of_the_features_does_not_matter_in_single_precision(
+    loss: Loss, blobs: tuple[NDArray, NDArray]
+) -> None:
+    X, y = blobs
+    c = Comparisons.from_labels(X, y)
+    plain = boost(X.astype(np.float32), c, loss, max_iter=8)
+    for scale in (1e-11, 1e10):
+        fit = boost((scale * X).astype(np.float32), c, loss, max_iter=8)
+        assert fit.metric.n_directions > 0
+        assert same(scale**2 * fit.metric.matrix, plain.metric.matrix, rel=1e-3)
+
+
+@pytest.mark.parametrize("alpha", [0.3, 5.0])
+@pytest.mark.parametrize("k", [-40, 40])
+@pytest.mark.parametrize("regularizer", ["trace", "frobenius"])
+def test_an_absolute_alpha_is_in_the_units_of_the_user(
+    regularizer: str, k: int, alpha: float, blobs: tuple[NDArray, NDArray]
+) -> None:
+    X, y = blobs
+    c = Comparisons.from_labels(X, y)
+    unit = 4.0**k if regularizer == "trace" else 16.0**k
+    options: dict[str, Any] = {"regularizer": regularizer, "alpha_relative": False}
+    plain = fit_of_scaled(X, 0, c, alpha=alpha, **options)
+    fit = fit_of_scaled(X, k, c, alpha=alpha * unit, **options)
+    assert fit.alpha == alpha * unit
+    assert fit.objective() == plain.objective()
+    assert np.array_equal(fit.metric.coefs, plain.metric.coefs / 4.0**k)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import SMOOTH, read_only
+from conftest import SMOOTH, duals_of, read_only
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from semidefinite import optimum_of
 
 from boostmetric import (
     REGULARIZERS,
@@ -77,27 +77,7 @@ class Case:
 
     def optimum(self, loss: str, regularizer: str, alpha: float) -> float:
         """The smallest objective, by cvxpy."""
-        cvxpy = pytest.importorskip("cvxpy")
-        m, D = self.stack.shape[:2]
-        M = cvxpy.Variable((D, D), PSD=True)
-        margins = self.stack.reshape(m, D * D) @ cvxpy.vec(M, order="C") - self.gaps
-        value = {
-            "exponential": lambda: cvxpy.log_sum_exp(np.log(self.weights) - margins),
-            "logistic": lambda: self.weights @ cvxpy.logistic(-margins),
-            "squared_hinge": lambda: self.weights @ cvxpy.square(cvxpy.pos(1 - margins)),
-            # The Huber function of cvxpy is twice the rounded hinge times its width.
-            "smoothed_hinge": lambda: self.weights @ cvxpy.huber(cvxpy.pos(1 - margins), 0.5),
-            "squared_error": lambda: self.weights @ cvxpy.square(margins),
-        }[loss]()
-        cost = {
-            "trace": lambda: alpha * cvxpy.trace(M),
-            "frobenius": lambda: alpha / 2 * cvxpy.square(cvxpy.norm(M, "fro")),
-        }[regularizer]()
-        problem = cvxpy.Problem(cvxpy.Minimize(value + cost))
-        with warnings.catch_warnings():  # some versions call a good solution inaccurate
-            warnings.simplefilter("ignore", UserWarning)
-            problem.solve(solver="CLARABEL")
-        return float(problem.value)
+        return optimum_of(self.stack, loss, regularizer, alpha, self.gaps, self.weights)
 
 
 def random_case(kind: str, seed: int) -> Case:
@@ -188,7 +168,7 @@ def test_all_forms_of_the_same_matrices_have_the_same_optimum(regularizer: str) 
         assert fit.objective() == pytest.approx(expected, rel=2e-5)
 
 
-@pytest.mark.parametrize("eigen_solver", ["lanczos", "power", "randomized"])
+@pytest.mark.parametrize("eigen_solver", ["auto", "approximate"])
 @every_regularizer
 def test_approximate_eigenvectors_lead_to_the_same_optimum(
     regularizer: str, eigen_solver: str
@@ -244,7 +224,7 @@ def test_a_loss_that_is_not_monotone_reaches_the_optimum(seed: int, regularizer:
     case = entries_of(random_target(seed), np.random.default_rng(seed))
     fit = case.fit(SquaredError(), regularizer=regularizer, tol=1e-6)
     optimum = case.optimum("squared_error", regularizer, fit.alpha)
-    assert fit.duals.min() < 0 < fit.duals.max()
+    assert duals_of(fit).min() < 0 < duals_of(fit).max()
     assert fit.objective() == pytest.approx(optimum, rel=1e-4)
     assert fit.objective() - fit.duality_gap() <= optimum + 1e-5 * abs(optimum)
     assert fit.duality_gap() <= 1e-4 * optimum
@@ -298,10 +278,10 @@ def test_comparisons_are_a_special_case(
         "max_iter": 8,
     }
     here = boost(X, comparisons, loss, **options)
-    operator = ComparisonOperator(X, comparisons)
+    operator = ComparisonOperator(X, comparisons, exponent=None)
     there = learn_psd(operator, loss, gaps=gaps, weights=weights, **options)
     assert here.metric.n_directions > 0
-    assert here.metric.matrix.dtype == dtype
+    assert here.metric.directions.dtype == dtype
     assert np.array_equal(there.metric.matrix, here.metric.matrix)
     assert there.alpha == here.alpha
     assert there.status is here.status
@@ -407,35 +387,31 @@ def test_a_path_may_be_of_comparisons_with_absolute_alphas(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"gaps": [0.0, 1.0]}, r"gaps of shape \(2,\) came: \(3,\) is needed, one for each matrix"),
-        ({"gaps": 1.0}, r"gaps of shape \(\) came"),
-        ({"gaps": [[0.0], [1.0], [2.0]]}, r"gaps of shape \(3, 1\) came"),
+        ({"gaps": [0.0, 1.0]}, r"gaps must have shape \(3,\), one per matrix; got \(2,\)"),
+        ({"gaps": 1.0}, r"gaps must have shape \(3,\), one per matrix; got \(\)"),
+        ({"gaps": [[0.0], [1.0], [2.0]]}, r"gaps must have shape .* got \(3, 1\)"),
         ({"gaps": [0.0, np.nan, 1.0]}, "gaps must be finite"),
         ({"gaps": [0.0, np.inf, 1.0]}, "gaps must be finite"),
-        ({"weights": [1.0] * 4}, r"weights of shape \(4,\) came: \(3,\) is needed"),
-        ({"weights": [1.0, 0.0, 1.0]}, "weights from 0 to 1 will not do: positive numbers"),
-        ({"weights": [1.0, -2.0, 1.0]}, "weights from -2 to 1 will not do: positive numbers"),
-        ({"weights": [1.0, np.nan, 1.0]}, "weights from nan to nan will not do"),
-        ({"weights": [1.0, np.inf, 1.0]}, "weights from 1 to inf will not do"),
-        (
-            {"start": Metric(np.eye(3), np.ones(3))},
-            "start is a metric of 3 features: 2 are needed",
-        ),
+        ({"weights": [1.0] * 4}, r"weights must have shape \(3,\).* got \(4,\)"),
+        ({"weights": [1.0, 0.0, 1.0]}, "weights must be positive"),
+        ({"weights": [1.0, -2.0, 1.0]}, "weights must be positive"),
+        ({"weights": [1.0, np.nan, 1.0]}, "weights must be positive"),
+        ({"weights": [1.0, np.inf, 1.0]}, "weights must be positive"),
+        ({"start": Metric(np.eye(3), np.ones(3))}, "start must be a metric of 2 features"),
         (
             {"eigen_solver": "qr"},
-            "eigen_solver='qr' will not do: one of 'auto', 'exact', 'lanczos', 'power', 'randomiz",
+            "'eigen_solver' parameter must be one of 'auto', 'exact', 'approximate'",
         ),
         (
             {"solver": "newton"},
-            "solver='newton' will not do: one of 'stagewise', 'totally_corrective' is needed",
+            "'solver' parameter must be one of 'stagewise', 'totally_corrective'",
         ),
-        (
-            {"regularizer": "nuclear"},
-            "regularizer='nuclear' will not do: one of 'trace', 'frobenius' is needed",
-        ),
+        ({"regularizer": "nuclear"}, "'regularizer' parameter must be one of 'trace', 'frobenius'"),
+        ({"alpha": -0.1}, r"'alpha' parameter must be a float in the range \[0.0, inf\)"),
+        ({"alpha": np.nan}, r"'alpha' parameter must be a float in the range \[0.0, inf\)"),
     ],
 )
-def test_what_will_not_do_is_refused(options: dict[str, Any], message: str) -> None:
+def test_bad_options_are_rejected(options: dict[str, Any], message: str) -> None:
     stack = np.array([np.eye(2), np.diag([1.0, -1.0]), np.diag([-3.0, 1.0])])
     with pytest.raises(ValueError, match=message):
         learn_psd(stack, **options)

@@ -94,8 +94,10 @@ def boost(
     loss = as_loss(loss)
     counted = comparisons.counted()
     options = {"solver": default_solver(loss), **options}
+    # The hinge fixes the trace of M at 1, which depends on the units of the points.
+    exponent = 0 if isinstance(loss, Hinge) else None
     with Local(options.get("n_jobs")) as engine:
-        operator = ComparisonOperator(X, counted, exponent=None, threads=engine.threads)
+        operator = ComparisonOperator(X, counted, exponent=exponent, threads=engine.threads)
         return _learn(engine, operator, loss, counted.gaps, counted.weights, options)
 
 
@@ -187,10 +189,13 @@ def solve(problem: Objective, unit: float, options: Options) -> Boosting:
     Parameters
     ----------
     problem : at M = 0; it may have several blocks
-    unit : the matrices A_r of the problem are those of the user divided by this number
+    unit : the matrices A_r of the problem are those of the user divided by this number; 1 for the
+        hinge, which fixes the trace of M
     options : those of `learn_psd`
     """
     loss, kind = problem.loss, options.get("regularizer", "trace")
+    if isinstance(loss, Hinge) and unit != 1:
+        raise ValueError(f"the unit must be 1 for {loss!r}, which fixes the trace; got {unit!r}.")
     name = options.get("solver", "totally_corrective")
     eigen_solver = options.get("eigen_solver", "auto")
     check_combination(loss, name, kind)
@@ -301,7 +306,8 @@ def alpha_path(learn: Callable[..., Boosting], alphas: Iterable[float]) -> Itera
 
     Examples
     --------
-    >>>     >>> from sklearn.datasets import load_iris
+    >>> from functools import partial
+    >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
     >>> comparisons = Comparisons.from_labels(X, y)
     >>> learn = partial(boost, X, comparisons, "logistic", solver="totally_corrective")

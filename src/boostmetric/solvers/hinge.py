@@ -51,6 +51,11 @@ def check_highs() -> None:
         ) from error
 
 
+def basis_statuses() -> dict[str, Any]:
+    """What a row or a column may be in a basis of HiGHS, by name."""
+    return dict(import_module("highspy").HighsBasisStatus.__members__)
+
+
 class SoftMargin:
     """The linear program for the directions so far.
 
@@ -158,7 +163,7 @@ class SoftMargin:
     def restore(self, saved: Mapping[str, NDArray]) -> None:
         """Restore the basis and the rest from `to_arrays`; the rows have been added before."""
         basis = self._highspy.HighsBasis()
-        of = {int(each): each for each in self._highspy.HighsBasisStatus.__members__.values()}
+        of = {int(each): each for each in basis_statuses().values()}
         basis.col_status = [of[status] for status in saved["column_status"].tolist()]
         basis.row_status = [of[status] for status in saved["row_status"].tolist()]
         basis.valid = True
@@ -235,8 +240,25 @@ class SoftMarginSolver:
         """The program as arrays."""
         return {} if self._program is None else self._program.to_arrays()
 
-    def restore(self, saved: Mapping[str, NDArray]) -> None:
-        """Continue from `to_arrays`, in the next step."""
+    def restore(self, saved: Mapping[str, NDArray], n_features: int, n_terms: int) -> None:
+        """Continue from `to_arrays`, in the next step; a ValueError if the arrays do not fit."""
+        if saved:
+            J = saved["rows"].shape[1]
+            shapes = {
+                "rows": (n_features, J),
+                "ages": (J,),
+                "duals": (n_terms,),
+                "best_duals": (n_terms,),
+                "price": (),
+                "column_status": (1 + n_terms,),
+                "row_status": (1 + J,),
+            }
+            known = [int(each) for each in basis_statuses().values()]
+            for name, shape in shapes.items():
+                array = saved[name]
+                fits = array.shape == shape and np.isfinite(array).all()
+                if not fits or (name.endswith("status") and not np.isin(array, known).all()):
+                    raise ValueError(f"{name} of the linear program are damaged")
         self._saved = saved or None
 
     def _begin(self, objective: Objective) -> SoftMargin:

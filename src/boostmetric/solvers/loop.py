@@ -274,7 +274,7 @@ class Boosting:
                     return
         except StopRequested:
             self.status = Status.STOPPED
-            self.problem.should_stop = None
+            self.problem.should_stop = None  # later queries are those of the user
             if callback is not None and self.history:
                 callback(self)
         except NotANumberError as error:
@@ -313,18 +313,23 @@ class Boosting:
         assert self.now is not None
         assert proposal.step is not None
         coefs = proposal.step.coefs[proposal.step.coefs > 0]
-        self.history.append(
-            Iteration(
-                objective=self.now.value,
-                lambda_max=proposal.lambda_max * self.unit,
-                coef=float(coefs[-1]) / self.unit if len(coefs) else 0.0,
-                n_violated=self.now.n_violated,
-                n_tried=proposal.n_tried,
-                n_evaluations=proposal.n_evaluations,
-                duality_gap=self.duality_gap() if with_gap else math.nan,
-                seconds=time.perf_counter() - began,
+        gap = math.nan
+        try:
+            if with_gap:
+                gap = self.duality_gap()
+        finally:  # the step has been taken, even if a request to stop comes here
+            self.history.append(
+                Iteration(
+                    objective=self.now.value,
+                    lambda_max=proposal.lambda_max * self.unit,
+                    coef=float(coefs[-1]) / self.unit if len(coefs) else 0.0,
+                    n_violated=self.now.n_violated,
+                    n_tried=proposal.n_tried,
+                    n_evaluations=proposal.n_evaluations,
+                    duality_gap=gap,
+                    seconds=time.perf_counter() - began,
+                )
             )
-        )
 
     def outcome(self) -> Outcome:
         """What is worth keeping; with the duality gap if the fit was to compute it, else NaN."""
@@ -390,6 +395,8 @@ class Boosting:
             scales, table = saved["scales"], saved["history"]
             if directions.shape != (self.n_features, ends[-1] if len(ends) else 0):
                 raise SnapshotError("the snapshot has directions of another shape.")
+            if coefs.shape != (directions.shape[1],):
+                raise SnapshotError("the snapshot has another number of coefficients.")
             memory = Memory.from_arrays(with_prefix(saved, "memory_"))
             alpha, first_value = float(saved["alpha"]), float(saved["first_value"])
             finite: list[Any] = [directions, coefs, scales, alpha, first_value, memory.alpha_max]
@@ -405,6 +412,9 @@ class Boosting:
                 M = M.after(Step(columns, coefs[part], float(scale)))
             history = history_from(table)
             has_gap = bool(saved["has_gap"])
+            if isinstance(self.solver, SoftMarginSolver):
+                program = with_prefix(saved, "program_")
+                self.solver.restore(program, self.n_features, self.n_comparisons)
         except SnapshotError:
             raise
         except (KeyError, ValueError, TypeError, IndexError) as error:
@@ -414,8 +424,6 @@ class Boosting:
         self.history, self.memory, self.first_value = history, memory, first_value
         self._gap_at = self.problem.M if has_gap else None
         self.now = None
-        if isinstance(self.solver, SoftMarginSolver):
-            self.solver.restore(with_prefix(saved, "program_"))
 
 
 HISTORY_GAP = [each.name for each in fields(Iteration)].index("duality_gap")

@@ -1,4 +1,4 @@
-"""Which losses, solvers and regularisers go together, and how they get to the optimum."""
+"""Which losses, solvers and regularizers go together, and how they get to the optimum."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from boostmetric.solvers import EIGEN_SOLVERS
-from boostmetric.newton import turning_step
-from boostmetric.stagewise import line_search
-from conftest import SMOOTH
+from conftest import SMOOTH, margins_of
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit, softmax
@@ -19,23 +16,22 @@ from boostmetric import (
     LOSSES,
     REGULARIZERS,
     Boosting,
-    BoostMetric,
     ComparisonOperator,
     Comparisons,
     Frobenius,
     Hinge,
     Logistic,
+    Operator,
     Status,
     boost,
 )
-from boostmetric import laplacian as laplacian_module
-from boostmetric.solvers import SOLVERS
+from boostmetric.solvers import EIGEN_SOLVERS, SOLVERS
 
 Data = tuple[NDArray, Comparisons]
 Labelled = tuple[NDArray, NDArray]
 
 COMBINATIONS = list(product(LOSSES, SOLVERS, REGULARIZERS))
-REFUSED = [
+REJECTED = [
     ("hinge", solver, regularizer)
     for solver, regularizer in product(SOLVERS, REGULARIZERS)
     if (solver, regularizer) != ("totally_corrective", "trace")
@@ -47,7 +43,7 @@ every_solver = pytest.mark.parametrize("solver", SOLVERS)
 
 
 class SingleSteps(Logistic):
-    """A loss that only the stage-wise solver is good for."""
+    """A loss that only the stage-wise solver works with."""
 
     solvers: ClassVar[tuple[str, ...]] = ("stagewise",)
 
@@ -73,16 +69,18 @@ def triplets(seed: int, D: int) -> Data:
     return X, Comparisons.from_triplets(rows)
 
 
-def refuse(*args: Any, **options: Any) -> Any:
+def no_work(*args: Any, **options: Any) -> Any:
     raise AssertionError("work was done")
 
 
 def lambda_max(fit: Boosting) -> float:
-    """λ_max of the scatter less the gradient of the regulariser, but for the threshold."""
-    scatter = fit.problem.operator.scatter_matrix(fit.duals)
-    if isinstance(fit.problem.regularizer, Frobenius):
-        scatter = scatter - fit.alpha * fit.metric.matrix
-    return float(np.linalg.eigvalsh(scatter)[-1])
+    """λ_max of the scatter less the gradient of the regularizer, but for the threshold."""
+    problem, M = fit.problem, fit.problem.M.metric.matrix
+    scatter = problem.evaluate_at(M).scatter
+    assert isinstance(scatter, np.ndarray)
+    if isinstance(problem.regularizer, Frobenius):
+        scatter = scatter - problem.regularizer.alpha * M
+    return float(np.linalg.eigvalsh(scatter)[-1]) * fit.unit
 
 
 def falls(objectives: list[float]) -> bool:
@@ -97,15 +95,12 @@ def falls(objectives: list[float]) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("loss", "solver", "regularizer"), [c for c in COMBINATIONS if c not in REFUSED]
+    ("loss", "solver", "regularizer"), [c for c in COMBINATIONS if c not in REJECTED]
 )
-def test_a_combination_that_is_not_refused_works(
+def test_a_combination_that_is_not_rejected_works(
     loss: str, solver: str, regularizer: str, blobs: Labelled
 ) -> None:
     X, y = blobs
-    learner = BoostMetric(loss, solver=solver, regularizer=regularizer, max_iter=10).fit(X, y)
-    assert np.isfinite(learner.transform(X)).all()
-    assert learner.score(X, y) > 0.5
     fit = boost(
         X,
         Comparisons.from_labels(X, y),
@@ -114,83 +109,47 @@ def test_a_combination_that_is_not_refused_works(
         regularizer=regularizer,
         max_iter=10,
     )
-    np.testing.assert_allclose(fit.metric.matrix, learner.get_mahalanobis_matrix(), rtol=1e-6)
+    assert fit.metric.n_directions > 0
+    assert np.isfinite(fit.metric.matrix).all()
+    assert fit.history[-1].n_violated < 0.5 * fit.n_comparisons
 
 
-@pytest.mark.parametrize(("loss", "solver", "regularizer"), REFUSED)
-def test_a_combination_that_does_not_work_is_refused_before_any_work(
+@pytest.mark.parametrize(("loss", "solver", "regularizer"), REJECTED)
+def test_a_combination_that_does_not_work_is_rejected_before_any_work(
     loss: str, solver: str, regularizer: str, blobs: Labelled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     comparisons = Comparisons.from_labels(*blobs)
     if solver == "stagewise":
-        match = r"solver='stagewise' .*Hinge\(nu=0.3\).* use solver='totally_corrective'.*another"
+        match = r"solver='stagewise' .*Hinge\(nu=0.3\).* Use solver='totally_corrective'.*another"
     else:
-        match = r"regularizer='frobenius' .*Hinge\(nu=0.3\).* use regularizer='trace'.*another loss"
-    monkeypatch.setattr(Comparisons, "from_labels", refuse)
+        match = r"regularizer='frobenius' .*Hinge\(nu=0.3\).* Use regularizer='trace'.*another loss"
     for name in ("scatter", "scatter_matrix", "responses"):
-        monkeypatch.setattr(ComparisonOperator, name, refuse)
-    options: dict[str, Any] = {"solver": solver, "regularizer": regularizer}
+        monkeypatch.setattr(ComparisonOperator, name, no_work)
     with pytest.raises(ValueError, match=match):
-        BoostMetric(loss, **options).fit(*blobs)
-    with pytest.raises(ValueError, match=match):
-        boost(blobs[0], comparisons, loss, **options)
+        boost(blobs[0], comparisons, loss, solver=solver, regularizer=regularizer)
 
 
-def test_a_loss_of_ones_own_says_which_solvers_it_works_with(blobs: Labelled) -> None:
-    match = r"solver='totally_corrective' .*SingleSteps\(\).* use solver='stagewise'"
+def test_a_custom_loss_says_which_solvers_it_works_with(blobs: Labelled) -> None:
+    c = Comparisons.from_labels(*blobs)
+    match = r"solver='totally_corrective' .*SingleSteps\(\).* Use solver='stagewise'"
     with pytest.raises(ValueError, match=match):
-        boost(
-            blobs[0],
-            Comparisons.from_labels(*blobs),
-            SingleSteps(),
-            solver="totally_corrective",
-        )
-    with pytest.raises(ValueError, match=match):
-        BoostMetric(SingleSteps(), solver="totally_corrective").fit(*blobs)
-    assert BoostMetric(SingleSteps(), max_iter=5).fit(*blobs).n_iter_ == 5
+        boost(blobs[0], c, SingleSteps(), solver="totally_corrective")
+    assert len(boost(blobs[0], c, SingleSteps(), max_iter=5).history) == 5
 
 
-def test_a_loss_of_ones_own_says_which_regularizers_it_works_with(blobs: Labelled) -> None:
+def test_a_custom_loss_says_which_regularizers_it_works_with(blobs: Labelled) -> None:
     class TraceOnly(Logistic):
         regularizers: ClassVar[tuple[str, ...]] = ("trace",)
 
     with pytest.raises(ValueError, match=r"regularizer='frobenius' .*TraceOnly\(\).*'trace'"):
-        BoostMetric(TraceOnly(), regularizer="frobenius").fit(*blobs)
-
-
-@pytest.mark.parametrize("name", ["solver", "regularizer", "eigen_solver"])
-def test_an_unknown_name_is_refused_with_those_that_are_known(name: str, blobs: Labelled) -> None:
-    options: dict[str, Any] = {name: "best"}
-    names = {
-        "solver": list(SOLVERS),
-        "regularizer": list(REGULARIZERS),
-        "eigen_solver": list(EIGEN_SOLVERS),
-    }
-    match = f"{name}='best' will not do: .*{', '.join(map(repr, names[name]))}"
-    with pytest.raises(ValueError, match=match):
-        boost(blobs[0], Comparisons.from_labels(*blobs), "logistic", **options)
-    with pytest.raises(ValueError, match=match):
-        BoostMetric(**options).fit(*blobs)
+        boost(blobs[0], Comparisons.from_labels(*blobs), TraceOnly(), regularizer="frobenius")
 
 
 @pytest.mark.parametrize("loss", ["hinge", Hinge(0.5)])
 def test_the_hinge_takes_no_alpha(loss: str | Hinge, blobs: Labelled) -> None:
-    match = r"alpha=0.01 means nothing to .*Hinge\(nu=0\.[35]\).*nu"
-    with pytest.raises(ValueError, match=match):
-        BoostMetric(loss, alpha=0.01).fit(*blobs)
+    match = r"alpha=0.01 has no effect with Hinge\(nu=0\.[35]\).*nu"
     with pytest.raises(ValueError, match=match):
         boost(blobs[0], Comparisons.from_labels(*blobs), loss, alpha=0.01)
-
-
-@pytest.mark.parametrize("alpha", [1.0, 3.0])
-@every_solver
-def test_a_relative_alpha_of_one_is_too_large_for_the_trace_only(
-    solver: str, alpha: float, blobs: Labelled
-) -> None:
-    with pytest.raises(ValueError, match=r"must be below 1.*alpha_relative=False"):
-        BoostMetric(solver=solver, alpha=alpha).fit(*blobs)
-    learner = BoostMetric(solver=solver, alpha=alpha, regularizer="frobenius").fit(*blobs)
-    assert len(learner.components_) > 0
 
 
 # The Frobenius norm.
@@ -211,7 +170,7 @@ def test_stagewise_steps_lower_an_objective_with_the_frobenius_norm(
     objectives = [step.objective for step in fit.history]
     assert len(objectives) > 3
     assert falls(objectives)
-    expected = LOSSES[loss].value(fit.margins) + fit.alpha / 2 * np.sum(fit.metric.matrix**2)
+    expected = LOSSES[loss].value(margins_of(fit)) + fit.alpha / 2 * np.sum(fit.metric.matrix**2)
     assert objectives[-1] == pytest.approx(expected, rel=1e-9)
 
 
@@ -241,24 +200,6 @@ def test_a_stagewise_coefficient_is_the_root_of_the_derivative(
     while slope(high) > 0:
         high *= 2
     assert after.metric.coefs[-1] == pytest.approx(brentq(slope, 0, high, xtol=1e-14), rel=1e-7)
-
-
-@equations
-@pytest.mark.parametrize("seed", range(5))
-def test_a_line_search_with_curvature_finds_the_root(seed: int, loss: str) -> None:
-    rng = np.random.default_rng(seed)
-    responses, margins = rng.standard_normal(100) + 1, rng.standard_normal(100)
-    duals = LOSSES[loss].duals(margins)
-    price, curvature = 0.3 * float(duals @ responses), float(rng.uniform(0.01, 5))
-
-    def slope(w: float) -> float:
-        at = LOSSES[loss].duals(margins + w * responses)
-        return float(at @ responses - price - curvature * w)
-
-    step = line_search(LOSSES[loss].duals, margins, duals, responses, price, curvature)
-    root = brentq(slope, 0, float(duals @ responses) / curvature, xtol=1e-14)
-    assert step.coef == pytest.approx(root, rel=1e-8)
-    assert step.bounded
 
 
 @equations
@@ -292,10 +233,11 @@ def test_rough_eigenvectors_lead_to_the_same_optimum(
     options: dict[str, Any] = {"solver": "totally_corrective", "alpha": alpha, "tol": 1e-6}
     exact = boost(*data, loss, **options)
     if operator:
-        monkeypatch.setattr(laplacian_module, "OPERATOR_ABOVE", 0)
+        monkeypatch.setattr(Operator, "DENSE_UP_TO", 0)
     rough = boost(*data, loss, eigen_solver=eigen_solver, **options)
     assert rough.objective() == pytest.approx(exact.objective(), rel=1e-5)
-    assert rough.duality_gap() <= 1e-5 * abs(rough.objective())
+    if not operator:  # else no bound is computed
+        assert rough.duality_gap() <= 1e-5 * abs(rough.objective())
 
 
 @approximate
@@ -314,7 +256,7 @@ def test_rough_eigenvectors_do_not_end_a_stagewise_fit_early(
     data = points(D)
     exact = boost(*data, loss, alpha=alpha, max_iter=60)
     if operator:
-        monkeypatch.setattr(laplacian_module, "OPERATOR_ABOVE", 0)
+        monkeypatch.setattr(Operator, "DENSE_UP_TO", 0)
     rough = boost(*data, loss, alpha=alpha, max_iter=60, eigen_solver=eigen_solver)
     assert rough.objective() == pytest.approx(exact.objective(), rel=0.05)
     assert falls([step.objective for step in rough.history])
@@ -337,18 +279,11 @@ def test_rough_eigenvectors_go_with_the_frobenius_norm(
     }
     exact = boost(*data, "logistic", **options)
     if operator:
-        monkeypatch.setattr(laplacian_module, "OPERATOR_ABOVE", 0)
+        monkeypatch.setattr(Operator, "DENSE_UP_TO", 0)
     rough = boost(*data, "logistic", eigen_solver=eigen_solver, **options)
     assert rough.objective() == pytest.approx(exact.objective(), rel=1e-2)
     if rough.status is Status.NO_DIRECTION:
         assert lambda_max(rough) <= 1e-6 * rough.alpha_max
-
-
-@approximate
-def test_the_estimator_takes_rough_eigenvectors(eigen_solver: str, blobs: Labelled) -> None:
-    rough = BoostMetric(eigen_solver=eigen_solver, max_iter=50).fit(*blobs)
-    exact = BoostMetric(max_iter=50).fit(*blobs)
-    assert rough.score(*blobs) == pytest.approx(exact.score(*blobs), abs=0.05)
 
 
 # Optima of low rank.
@@ -365,22 +300,3 @@ def test_an_optimum_of_low_rank_is_reached_to_a_tight_gap(
     assert np.sum(eigenvalues > 1e-2 * eigenvalues.sum()) < 6
     assert fit.status in (Status.CONVERGED, Status.NO_DIRECTION)
     assert fit.duality_gap() <= 1e-6 * abs(fit.objective())
-
-
-@equations
-@pytest.mark.parametrize("seed", range(3))
-def test_a_step_that_turns_the_face_comes_closer_to_the_optimum(seed: int, loss: str) -> None:
-    fit = boost(
-        *triplets(seed, 6), loss, solver="totally_corrective", alpha=0.3, tol=1e-9, max_iter=150
-    )
-    optimum = fit.metric.matrix
-    values, vectors = np.linalg.eigh(optimum)
-    kept = values > 1e-2 * values.sum()
-    assert 0 < kept.sum() < 6
-    root = vectors[:, kept] * np.sqrt(values[kept])
-    noise = np.random.default_rng(seed).normal(size=root.shape)
-    root = root + 0.1 * np.linalg.norm(root) / np.linalg.norm(noise) * noise
-    start = root @ root.T
-    metric_after, _ = turning_step(fit.problem, start)
-    before, after = (np.linalg.norm(M - optimum) for M in (start, metric_after(1.0)))
-    assert after <= before / 3

@@ -13,12 +13,27 @@ from boostmetric.solvers import (
 from boostmetric.problem import symmetric_operator
 from conftest import read_only
 from numpy.typing import NDArray
-from scipy.linalg import block_diag
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, aslinearoperator
 
-from boostmetric import eigen
+from boostmetric.problem.operators import symmetric_operator
+from boostmetric.solvers import eigen
+from boostmetric.solvers.eigen import (
+    EIGEN_SOLVERS,
+    find_directions,
+    follow_eigenpairs,
+    leading_eigenpairs,
+)
 
 DTYPES = [np.float32, np.float64]
+
+both_forms = pytest.mark.parametrize(
+    "form", [np.asarray, aslinearoperator], ids=["matrix", "operator"]
+)
+
+
+def leading_eigenpair(A: NDArray | LinearOperator) -> tuple[float, NDArray]:
+    values, vectors = leading_eigenpairs(A)
+    return float(values[0]), vectors[:, 0]
 
 
 def draw(D: int, dtype: type[np.floating] = np.float64, seed: int = 0) -> NDArray:
@@ -44,34 +59,18 @@ def tolerance(dtype: type[np.floating]) -> float:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("D", [1, 2, 3, 10, 60])
-@pytest.mark.parametrize("form", [np.asarray, aslinearoperator], ids=["matrix", "operator"])
+@both_forms
 def test_leading_eigenpair_is_eighs(D: int, dtype: type[np.floating], form: Any) -> None:
     A = draw(D, dtype)
     assert_leading(*leading_eigenpair(form(A)), A, tolerance(dtype))
 
 
-@pytest.mark.parametrize("form", [np.asarray, aslinearoperator], ids=["matrix", "operator"])
+@both_forms
 def test_a_negative_matrix_has_a_negative_leading_eigenvalue(form: Any) -> None:
     A = -np.diag([5.0, 1.0, 3.0, 4.0])
     value, vector = leading_eigenpair(form(A))
     assert value == pytest.approx(-1)
     assert vector == pytest.approx([0, 1, 0, 0], abs=1e-10)
-
-
-@pytest.mark.parametrize("D", [10, 60])
-@pytest.mark.parametrize("which", [0, -2, -1])
-def test_the_start_does_not_change_what_is_found(D: int, which: int) -> None:
-    A = draw(D)
-    start = np.linalg.eigh(A)[1][:, which]
-    read_only(start)
-    assert_leading(*leading_eigenpair(aslinearoperator(A), start), A, 1e-10)
-
-
-def test_a_start_that_cannot_reach_the_eigenvector_does_not_hide_it() -> None:
-    A = block_diag(draw(60), draw(20, seed=1) + 40 * np.eye(20))
-    start = np.r_[np.ones(60), np.zeros(20)]
-    read_only(A, start)
-    assert_leading(*leading_eigenpair(aslinearoperator(A), start), A, 1e-7)
 
 
 def test_the_eigenvalue_of_a_float32_matrix_is_computed_in_float64() -> None:
@@ -121,7 +120,7 @@ def test_an_operator_is_not_formed_where_lanczos_converges() -> None:
     assert_leading(*leading_eigenpair(operator), A, 1e-10)
 
 
-@pytest.mark.parametrize("form", [np.asarray, aslinearoperator], ids=["matrix", "operator"])
+@both_forms
 @pytest.mark.parametrize("D", [2, 20])
 def test_a_multiple_eigenvalue_has_one_of_its_eigenvectors(form: Any, D: int) -> None:
     value, vector = leading_eigenpair(form(3 * np.eye(D)))
@@ -130,7 +129,7 @@ def test_a_multiple_eigenvalue_has_one_of_its_eigenvectors(form: Any, D: int) ->
     assert vector[np.abs(vector).argmax()] > 0
 
 
-@pytest.mark.parametrize("form", [np.asarray, aslinearoperator], ids=["matrix", "operator"])
+@both_forms
 @pytest.mark.parametrize("D", [1, 2, 20])
 def test_the_zero_matrix(form: Any, D: int) -> None:
     value, vector = leading_eigenpair(form(np.zeros((D, D))))
@@ -138,34 +137,25 @@ def test_the_zero_matrix(form: Any, D: int) -> None:
     assert np.linalg.norm(vector) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("form", [np.asarray, aslinearoperator], ids=["matrix", "operator"])
+@both_forms
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_same_matrix_gives_the_same_bits(form: Any, dtype: type[np.floating]) -> None:
     A = draw(40, dtype)
-    (one, v), (two, w) = (leading_eigenpair(form(A.copy()), A[0]) for _ in range(2))
+    (one, v), (two, w) = (leading_eigenpair(form(A.copy())) for _ in range(2))
     assert one == two
     assert np.array_equal(v, w)
 
 
-APPROXIMATE = [method for method in EIGEN_SOLVERS if method != "exact"]
-
-approximate = pytest.mark.parametrize("method", APPROXIMATE)
-both_forms = pytest.mark.parametrize(
-    "form", [np.asarray, aslinearoperator], ids=["matrix", "operator"]
-)
-
-
-@approximate
 @both_forms
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("k", [1, 4])
 @pytest.mark.parametrize("accuracy", [0.1, 1e-2, 1e-4])
 @pytest.mark.parametrize("D", [6, 40])
 def test_an_approximate_pair_is_as_accurate_as_was_asked_for(
-    D: int, accuracy: float, k: int, dtype: type[np.floating], form: Any, method: str
+    D: int, accuracy: float, k: int, dtype: type[np.floating], form: Any
 ) -> None:
     A = draw(D, dtype)
-    values, vectors = leading_eigenpairs(form(A), k, None, method, accuracy)
+    values, vectors = leading_eigenpairs(form(A), k, accuracy)
     assert values.shape == (k,)
     assert vectors.shape == (D, k)
     assert vectors.dtype == dtype
@@ -180,20 +170,18 @@ def test_an_approximate_pair_is_as_accurate_as_was_asked_for(
     assert (V[np.abs(V).argmax(axis=0), np.arange(k)] > 0).all()
 
 
-@approximate
 @both_forms
-def test_a_tighter_accuracy_leads_to_the_exact_pair(form: Any, method: str) -> None:
+def test_a_tighter_accuracy_leads_to_the_exact_pair(form: Any) -> None:
     A = draw(40)
     values, vectors = np.linalg.eigh(A)
     for accuracy in (1e-2, 1e-4, 1e-8):
-        value, vector = leading_eigenpairs(form(A), 1, None, method, accuracy)
+        value, vector = leading_eigenpairs(form(A), 1, accuracy)
         # The error of a Rayleigh quotient is at most the square of the residual over the distance.
         size, distance = accuracy * values[-1], values[-1] - values[-2]
         assert values[-1] - value[0] <= 4 * size**2 / distance + 1e-10
         assert 1 - abs(vector[:, 0] @ vectors[:, -1]) <= 4 * (size / distance) ** 2 + 1e-10
 
 
-@approximate
 @both_forms
 @pytest.mark.parametrize("k", [1, 4])
 @pytest.mark.parametrize(
@@ -206,43 +194,32 @@ def test_a_tighter_accuracy_leads_to_the_exact_pair(form: Any, method: str) -> N
     ids=["few", "one", "twelve"],
 )
 def test_a_dominant_negative_eigenvalue_is_not_the_leading_one(
-    eigenvalues: list[float], k: int, form: Any, method: str
+    eigenvalues: list[float], k: int, form: Any
 ) -> None:
     Q = np.linalg.qr(np.random.default_rng(0).normal(size=(len(eigenvalues),) * 2))[0]
     A = Q * np.array(eigenvalues, dtype=float) @ Q.T
     A = (A + A.T) / 2
-    values, vectors = leading_eigenpairs(form(A), k, None, method, 1e-4)
+    values, vectors = leading_eigenpairs(form(A), k, 1e-4)
     assert values[0] == pytest.approx(3, rel=1e-6)
     assert abs(vectors[:, 0] @ Q[:, -2]) == pytest.approx(1, rel=1e-5)
 
 
-@approximate
 @both_forms
 @pytest.mark.parametrize("k", [4, 5, 9])
-def test_as_many_pairs_as_there_are_or_more_are_exact(k: int, form: Any, method: str) -> None:
+def test_as_many_pairs_as_there_are_or_more_are_exact(k: int, form: Any) -> None:
     A = draw(4)
-    values, vectors = leading_eigenpairs(form(A), k, None, method, 0.1)
+    values, vectors = leading_eigenpairs(form(A), k, 0.1)
     np.testing.assert_allclose(values, np.linalg.eigvalsh(A)[::-1], rtol=1e-12)
     np.testing.assert_allclose(vectors * values @ vectors.T, A, atol=1e-12)
 
 
-@approximate
 def test_where_an_approximate_method_fails_the_exact_one_does_the_work(
-    method: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(eigen, "eigsh", failing(ArpackError(-9999)))
-    monkeypatch.setattr(eigen, "MAX_ROUNDS", 1)
     A = draw(40)
-    values, vectors = leading_eigenpairs(A, 1, None, method, 1e-6)
+    values, vectors = leading_eigenpairs(A, 1, 1e-6)
     assert_leading(float(values[0]), vectors[:, 0], A, 1e-10)
-
-
-@approximate
-def test_a_guess_does_not_hide_the_leading_eigenvector(method: str) -> None:
-    A = draw(40)
-    start = np.linalg.eigh(A)[1][:, 0]
-    values, vectors = leading_eigenpairs(A, 1, start, method, 1e-8)
-    assert_leading(float(values[0]), vectors[:, 0], A, 1e-8)
 
 
 def clustered(seed: int, D: int = 120) -> NDArray:
@@ -309,3 +286,70 @@ def test_the_matrix_of_a_large_operator_is_never_formed(monkeypatch: pytest.Monk
     assert values[0] == pytest.approx(9.0, rel=0.05)
     assert abs(vectors[7, 0]) > 0.9
     assert max(widths) < 20
+
+
+# What a solver gets.
+
+
+@both_forms
+@pytest.mark.parametrize("method", EIGEN_SOLVERS)
+def test_directions_that_exceed_the_threshold_by_rounding_only_do_not_exceed_it(
+    method: str, form: Any
+) -> None:
+    Q = np.linalg.qr(np.random.default_rng(0).normal(size=(30, 30)))[0]
+    eigenvalues = np.append(np.linspace(-8, 0.5, 28), [1.0, 2.0])
+    A = (Q * eigenvalues) @ Q.T
+    A = (A + A.T) / 2
+    for threshold in (1.0, 2.0, 2.5):
+        values, vectors, _ = find_directions(form(A), 4, threshold, method, None, 50)
+        assert vectors.shape == (30, 4)
+        assert (values > threshold).sum() == (eigenvalues > threshold + 1e-6).sum()
+        assert values[0] == pytest.approx(2, rel=1e-2)
+
+
+@pytest.mark.parametrize("method", EIGEN_SOLVERS)
+def test_exact_pairs_decide_that_no_direction_is_left(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Rough pairs that miss the leading eigenvector must not end a fit.
+    A = np.diag(np.append(np.full(39, -1.0), 1.0))
+    rough = np.eye(40)[:, :1]
+    asked: list[float | None] = []
+    exact = leading_eigenpairs
+
+    def pairs(A: Any, k: int = 1, accuracy: float | None = None) -> tuple[NDArray, NDArray]:
+        asked.append(accuracy)
+        return exact(A, k) if accuracy is None else (np.array([-1.0]), rough)
+
+    monkeypatch.setattr(eigen, "leading_eigenpairs", pairs)
+    monkeypatch.setattr(
+        eigen, "follow_eigenpairs", lambda A, k, basis: (np.full(k, -1.0), np.eye(40)[:, :k], None)
+    )
+    values, vectors, _ = find_directions(aslinearoperator(A), 1, 0.0, method)
+    assert asked[-1] is None
+    assert values[0] == pytest.approx(1)
+    assert abs(vectors[39, 0]) == pytest.approx(1)
+
+
+def test_approximate_pairs_become_more_accurate(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+
+    def pairs(A: Any, k: int, accuracy: float) -> tuple[NDArray, NDArray]:
+        asked.append(accuracy)
+        return np.ones(k), np.eye(40)[:, :k]
+
+    monkeypatch.setattr(eigen, "leading_eigenpairs", pairs)
+    for n_steps in range(20):
+        find_directions(np.eye(40), 1, 0.0, "approximate", None, n_steps)
+    assert (np.diff(asked) < 0).all()
+    assert asked[-1] <= 1e-2 * asked[0]
+
+
+def test_another_number_of_directions_begins_anew() -> None:
+    A = aslinearoperator(clustered(3))
+    basis = find_directions(A, 12, 0.0)[2]
+    assert basis is not None
+    values, _, again = find_directions(A, 2, 0.0, "auto", basis, 1)
+    assert again is not None
+    assert again.shape[1] < basis.shape[1]
+    assert values[0] == pytest.approx(9, rel=0.1)

@@ -1,0 +1,277 @@
+"""A loss that returns NaN, and a fit that is asked to stop: what is said, and what is kept."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import SMOOTH, margins_of
+from failing import Failing, calls_of
+from numpy.typing import NDArray
+
+from boostmetric import (
+    LOSSES,
+    Boosting,
+    Comparisons,
+    Logistic,
+    Loss,
+    NotANumberError,
+    Status,
+    boost,
+)
+
+Labelled = tuple[NDArray, NDArray]
+Data = tuple[NDArray, Comparisons]
+
+every_solver = pytest.mark.parametrize("solver", ["stagewise", "totally_corrective"])
+every_method = pytest.mark.parametrize("method", ["value", "duals"])
+every_batch = pytest.mark.parametrize(
+    ("solver", "block_size"), [("stagewise", 1), ("stagewise", 3), ("totally_corrective", 4)]
+)
+
+
+class NaNAbove(Logistic):
+    """The logistic loss, NaN from one method where a margin exceeds a limit."""
+
+    def __init__(self, method: str, limit: float) -> None:
+        self.method, self.limit = method, limit
+
+    def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
+        fails = self.method == "value" and margins.max() > self.limit
+        return math.nan if fails else super().value(margins, weights)
+
+    def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
+        duals = super().duals(margins, weights)
+        fails = self.method == "duals" and margins.max() > self.limit
+        return np.full_like(duals, np.nan) if fails else duals
+
+
+class NaNAtInfinity(Logistic):
+    """The logistic loss, NaN where a margin is not finite."""
+
+    def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
+        return super().value(margins, weights) if np.isfinite(margins).all() else math.nan
+
+    def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
+        duals = super().duals(margins, weights)
+        return duals if np.isfinite(margins).all() else np.full_like(duals, np.nan)
+
+
+def failure(X: NDArray, comparisons: Comparisons, loss: Loss, **options: Any) -> NotANumberError:
+    with pytest.raises(NotANumberError) as caught:
+        boost(X, comparisons, loss, **options)
+    return caught.value
+
+
+def range_in(error: NotANumberError) -> tuple[float, float]:
+    found = re.search(r"margins between (\S+) and (\S+)\. ", str(error))
+    assert found is not None
+    return float(found[1]), float(found[2])
+
+
+def without_seconds(fit: Boosting) -> list[tuple[float, ...]]:
+    """The history, without the times."""
+    return [
+        (step.objective, step.lambda_max, step.coef, step.n_violated, step.n_tried)
+        for step in fit.history
+    ]
+
+
+@pytest.fixture
+def data(blobs: Labelled) -> Data:
+    return blobs[0], Comparisons.from_labels(*blobs)
+
+
+# NaN.
+
+
+@every_batch
+@every_method
+@pytest.mark.parametrize("at", ["first", "second", "middle", "last"])
+@pytest.mark.parametrize("n_good", [1, 2])
+def test_a_nan_anywhere_in_a_step_takes_back_the_step(
+    n_good: int, at: str, method: str, solver: str, block_size: int, data: Data
+) -> None:
+    # In the line search; in the search on a slice; in a Newton step first and then on a slice.
+    options: dict[str, Any] = {"solver": solver, "block_size": block_size, "tol": 0.0}
+    good = calls_of(method, *data, max_iter=n_good * block_size, **options)
+    more = calls_of(method, *data, max_iter=(n_good + 1) * block_size, **options)
+    last_good = {
+        "first": good,
+        "second": good + 1,
+        "middle": (good + more) // 2,
+        "last": more - 1,
+    }[at]
+    once = at != "middle"
+    error = failure(*data, Failing(method, last_good, once), max_iter=20 * block_size, **options)
+    assert str(error).startswith(f"In step {n_good + 1}, Failing() returns NaN for finite margins")
+    low, high = range_in(error)
+    assert math.isfinite(low)
+    assert low < high < math.inf
+    expected = boost(*data, Failing(), max_iter=n_good * block_size, **options)
+    fit = error.fit
+    assert isinstance(fit, Boosting)
+    assert fit.status is Status.FAILED
+    assert without_seconds(fit) == without_seconds(expected)
+    assert np.array_equal(fit.metric.directions, expected.metric.directions)
+    assert np.array_equal(fit.metric.coefs, expected.metric.coefs)
+    assert fit.objective() == expected.objective()
+
+
+@every_solver
+@every_method
+def test_the_margins_that_are_named_are_those_that_failed(
+    method: str, solver: str, data: Data
+) -> None:
+    options: dict[str, Any] = {"solver": solver, "tol": 0.0, "max_iter": 30}
+    limit = 0.8 * float(margins_of(boost(*data, "logistic", **options)).max())
+    error = failure(*data, NaNAbove(method, limit), **options)
+    assert range_in(error)[1] > limit * (1 - 1e-5)
+    assert margins_of(error.fit).max() <= limit
+
+
+@every_batch
+def test_a_failure_in_the_certificate_leaves_no_bound(
+    solver: str, block_size: int, data: Data
+) -> None:
+    options: dict[str, Any] = {
+        "solver": solver,
+        "block_size": block_size,
+        "max_iter": 3 * block_size,
+        "tol": 0.0,
+    }
+    loss = Failing()
+    fit = boost(*data, loss, **options)
+    before = fit.metric
+    loss.good = loss.calls  # from here on
+    assert fit.duality_gap() == math.inf
+    assert np.array_equal(fit.metric.matrix, before.matrix)
+    loss.good = math.inf
+    assert 0 <= fit.duality_gap() < math.inf
+
+
+@every_solver
+@every_method
+def test_a_failure_before_the_first_step_has_no_fit(method: str, solver: str, data: Data) -> None:
+    error = failure(*data, Failing(method, 0), solver=solver)
+    assert error.fit is None
+    assert range_in(error) == (0, 0)
+    assert "Failing() returns NaN" in str(error)
+
+
+@every_batch
+def test_a_failure_in_the_first_step_has_a_fit_without_directions(
+    solver: str, block_size: int, data: Data
+) -> None:
+    error = failure(*data, Failing("value", 1), solver=solver, block_size=block_size)
+    assert str(error).startswith("In step 1,")
+    assert error.fit.metric.n_directions == 0
+    assert error.fit.history == []
+    assert error.fit.status is Status.FAILED
+
+
+@every_batch
+def test_a_failed_fit_can_be_continued(solver: str, block_size: int, data: Data) -> None:
+    options: dict[str, Any] = {"solver": solver, "block_size": block_size, "tol": 0.0}
+    good = calls_of("duals", *data, max_iter=2 * block_size, **options)
+    kept = failure(*data, Failing("duals", good), **options).fit
+    resumed = boost(*data, "logistic", start=kept.metric, max_iter=5 * block_size, **options)
+    assert resumed.objective() < kept.history[-1].objective
+
+
+@every_solver
+def test_a_loss_that_is_nan_at_infinity_only_is_fitted(solver: str, data: Data) -> None:
+    fits = [
+        boost(*data, loss, solver=solver, max_iter=20, tol=1e-3)
+        for loss in (NaNAtInfinity(), Logistic())
+    ]
+    np.testing.assert_allclose(fits[0].metric.matrix, fits[1].metric.matrix, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("loss", SMOOTH)
+@every_solver
+def test_the_losses_of_the_library_do_not_fail_on_large_features(
+    solver: str, loss: str, data: Data
+) -> None:
+    X, comparisons = data
+    fit = boost(1e6 * X, comparisons, LOSSES[loss], solver=solver, max_iter=10)
+    assert fit.status is not Status.FAILED
+    assert np.isfinite(fit.metric.matrix).all()
+
+
+# Requests to stop.
+
+
+class StopAt:
+    """Asks to stop at the n-th evaluation, and counts them."""
+
+    def __init__(self, n: float) -> None:
+        self.n, self.calls = n, 0
+
+    def __call__(self) -> bool:
+        self.calls += 1
+        return self.calls > self.n
+
+
+@pytest.mark.parametrize(
+    ("loss", "solver", "block_size"),
+    [
+        ("logistic", "stagewise", 1),
+        ("logistic", "stagewise", 3),
+        ("logistic", "totally_corrective", 4),
+        ("hinge", "totally_corrective", 2),
+    ],
+)
+def test_a_request_to_stop_keeps_the_last_complete_step(
+    loss: str, solver: str, block_size: int, data: Data
+) -> None:
+    options: dict[str, Any] = {"solver": solver, "block_size": block_size, "tol": 0.0}
+    counts, metrics = [], []
+    counting = StopAt(math.inf)
+
+    def note(fit: Boosting) -> bool:
+        counts.append(counting.calls)
+        metrics.append(fit.metric)
+        return len(counts) == 4
+
+    boost(*data, loss, should_stop=counting, callback=note, **options)
+    # Within every step: in its first, its second and its last evaluation.
+    for step in range(1, 4):
+        for n in sorted({counts[step - 1], counts[step - 1] + 1, counts[step] - 1}):
+            if not counts[step - 1] <= n < counts[step]:
+                continue
+            fit = boost(*data, loss, should_stop=StopAt(n), **options)
+            assert fit.status is Status.STOPPED
+            assert len(fit.history) == step
+            assert np.array_equal(fit.metric.directions, metrics[step - 1].directions)
+            assert np.array_equal(fit.metric.coefs, metrics[step - 1].coefs)
+
+
+@every_batch
+def test_a_request_to_stop_in_the_certificate_keeps_the_step_before_it(
+    solver: str, block_size: int, data: Data
+) -> None:
+    options: dict[str, Any] = {"solver": solver, "block_size": block_size}
+    counts = []
+    counting = StopAt(math.inf)
+
+    def note(fit: Boosting) -> bool:
+        counts.append(counting.calls)
+        return len(counts) == 8
+
+    boost(*data, "logistic", should_stop=counting, callback=note, tol=1e-12, **options)
+    for step, n in enumerate(counts, start=1):
+        # The last evaluation of a step is that of its metric, or of the certificate if it is due.
+        fit = boost(*data, "logistic", should_stop=StopAt(n - 1), tol=1e-12, **options)
+        assert fit.status is Status.STOPPED
+        assert len(fit.history) in (step - 1, step)
+        whole = boost(
+            *data, "logistic", max_iter=len(fit.history) * block_size, tol=1e-12, **options
+        )
+        assert without_seconds(fit) == without_seconds(whole)
+        assert np.array_equal(fit.metric.matrix, whole.metric.matrix)
+        assert fit.objective() == whole.objective()
+        assert fit.duality_gap() >= 0  # the request is over with the fit

@@ -1,0 +1,333 @@
+"""What the estimators make of losses, solvers, batches and failures."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import SMOOTH
+from failing import Failing, calls_of
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+
+from boostmetric import (
+    REGULARIZERS,
+    BoostMetric,
+    Comparisons,
+    Hinge,
+    NotANumberError,
+    Status,
+    boost,
+)
+from boostmetric.solvers import EIGEN_SOLVERS, SOLVERS
+from boostmetric.solvers import hinge as hinge_module
+
+Labelled = tuple[NDArray, NDArray]
+
+COMBINATIONS = [*product(SMOOTH, SOLVERS, REGULARIZERS), ("hinge", "totally_corrective", "trace")]
+
+every_method = pytest.mark.parametrize("method", ["value", "duals"])
+every_batch = pytest.mark.parametrize(
+    ("solver", "block_size"), [("stagewise", 1), ("stagewise", 3), ("totally_corrective", 4)]
+)
+
+
+@pytest.fixture
+def data(blobs: Labelled) -> tuple[NDArray, Comparisons]:
+    return blobs[0], Comparisons.from_labels(*blobs)
+
+
+# Combinations.
+
+
+@pytest.mark.parametrize(("loss", "solver", "regularizer"), COMBINATIONS)
+def test_the_estimator_learns_what_boost_learns(
+    loss: str, solver: str, regularizer: str, blobs: Labelled, data: tuple[NDArray, Comparisons]
+) -> None:
+    options: dict[str, Any] = {"solver": solver, "regularizer": regularizer, "max_iter": 10}
+    learner = BoostMetric(loss, **options).fit(*blobs)
+    assert np.isfinite(learner.transform(blobs[0])).all()
+    assert learner.score(*blobs) > 0.5
+    fit = boost(*data, loss, **options)
+    np.testing.assert_allclose(fit.metric.matrix, learner.get_mahalanobis_matrix(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"loss": "hinge", "solver": "stagewise"}, "solver='stagewise' does not work"),
+        ({"loss": "hinge", "regularizer": "frobenius"}, "regularizer='frobenius' does not work"),
+        ({"loss": "hinge", "alpha": 0.01}, "alpha=0.01 has no effect"),
+        ({"solver": "best"}, "solver"),
+        ({"regularizer": "best"}, "regularizer"),
+        ({"eigen_solver": "best"}, "eigen_solver"),
+        *(({"block_size": bad}, "block_size") for bad in (0, -3, 2.5, "a", True)),
+    ],
+)
+def test_options_that_do_not_work_are_rejected_before_any_work(
+    options: dict[str, Any], match: str, blobs: Labelled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_work(*args: Any, **options: Any) -> Any:
+        raise AssertionError("work was done")
+
+    monkeypatch.setattr(Comparisons, "from_labels", no_work)
+    with pytest.raises(ValueError, match=match):
+        BoostMetric(**options).fit(*blobs)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 3.0])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_relative_alpha_of_one_is_too_large_for_the_trace_only(
+    solver: str, alpha: float, blobs: Labelled
+) -> None:
+    with pytest.raises(ValueError, match=r"alpha"):
+        BoostMetric(solver=solver, alpha=alpha).fit(*blobs)
+    learner = BoostMetric(solver=solver, alpha=alpha, regularizer="frobenius").fit(*blobs)
+    assert len(learner.components_) > 0
+
+
+@pytest.mark.parametrize("eigen_solver", EIGEN_SOLVERS)
+def test_every_way_to_find_eigenvectors_scores_alike(eigen_solver: str, blobs: Labelled) -> None:
+    rough = BoostMetric(eigen_solver=eigen_solver, max_iter=50).fit(*blobs)
+    exact = BoostMetric(max_iter=50).fit(*blobs)
+    assert rough.score(*blobs) == pytest.approx(exact.score(*blobs), abs=0.05)
+
+
+# Batches.
+
+
+def two_classes(n: int, D: int) -> Labelled:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, D))
+    return X, (X[:, 0] + X[:, 1] + 0.5 * rng.normal(size=n) > 0).astype(int)
+
+
+@pytest.mark.parametrize(
+    ("n", "D", "options", "tried"),
+    [
+        (1500, 16, {}, [8] * 5),
+        (1500, 26, {}, [13, 13, 13, 1]),
+        (1500, 40, {}, [20, 20]),
+        (1100, 40, {}, [1] * 40),
+        (1500, 15, {}, [1] * 40),
+        (1500, 16, {"block_size": 30}, [30, 10]),
+        (200, 16, {"block_size": 15}, [15, 15, 10]),
+        (200, 6, {"solver": "totally_corrective", "tol": 0.0}, [4] * 10),
+    ],
+)
+def test_the_estimator_says_how_many_directions_an_iteration_tried(
+    n: int, D: int, options: dict[str, Any], tried: list[int]
+) -> None:
+    X, y = two_classes(n, D)
+    learner = BoostMetric(max_iter=40, alpha=0.0, **options).fit(X, y)
+    counts = learner.history_["n_tried"].tolist()
+    assert counts == tried[: len(counts)]
+    assert learner.n_iter_ == len(counts) == len(learner.history_["objective"])
+    if len(counts) < len(tried):
+        assert learner.status_ is not Status.MAX_ITER
+    assert learner.metric_.n_directions <= 40
+
+
+@pytest.mark.parametrize("n_passes", [1, 2])
+def test_the_gap_is_found_only_where_it_is_looked_for(n_passes: int, blobs: Labelled) -> None:
+    options: dict[str, Any] = {"max_iter": 6, "block_size": 3, "n_passes": n_passes}
+    assert np.isnan(BoostMetric(**options).fit(*blobs).duality_gap_)
+    assert BoostMetric(tol=1e-9, **options).fit(*blobs).duality_gap_ >= 0
+    corrective = BoostMetric(solver="totally_corrective", **options)
+    assert corrective.fit(*blobs).duality_gap_ >= 0
+
+
+def test_sample_weights_are_points_given_several_times(blobs: Labelled) -> None:
+    X, y = blobs
+    times = np.random.default_rng(0).integers(1, 4, len(X))
+    options: dict[str, Any] = {"block_size": 4, "max_iter": 12}
+    by_weight = BoostMetric(**options).fit(X, y, sample_weight=times)
+    by_number = BoostMetric(**options).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
+    expected = by_number.get_mahalanobis_matrix()
+    np.testing.assert_allclose(
+        by_weight.get_mahalanobis_matrix(), expected, atol=1e-6 * np.abs(expected).max()
+    )
+
+
+def test_a_warm_start_in_batches(blobs: Labelled) -> None:
+    X, y = blobs
+    learner = BoostMetric(block_size=3, max_iter=6, warm_start=True).fit(X, y)
+    first = learner.history_["objective"][-1]
+    learner.fit(X, y)
+    assert learner.history_["n_tried"].tolist() == [3, 3]
+    assert learner.history_["objective"][0] < first
+    whole = BoostMetric(block_size=3, max_iter=12).fit(X, y)
+    assert learner.history_["objective"][-1] == pytest.approx(whole.history_["objective"][-1])
+
+
+def test_the_estimator_stops_early_in_batches() -> None:
+    X, _ = two_classes(300, 8)
+    y = np.random.default_rng(1).integers(0, 2, 300)  # nothing to be learned
+    options: dict[str, Any] = {"block_size": 4, "early_stopping": True, "random_state": 0}
+    learner = BoostMetric(n_iter_no_change=8, max_iter=400, **options).fit(X, y)
+    assert learner.status_ is Status.STOPPED
+    n_tried = int(learner.history_["n_tried"].sum())
+    assert n_tried >= 8
+    assert learner.metric_.n_directions <= n_tried - 8
+    kept = learner.get_mahalanobis_matrix()
+    earlier = [
+        BoostMetric(n_iter_no_change=10**6, max_iter=n, **options).fit(X, y)
+        for n in range(4, n_tried + 1, 4)
+    ]
+    assert any(np.allclose(kept, each.get_mahalanobis_matrix()) for each in earlier)
+
+
+# The hinge.
+
+
+def test_the_estimator_learns_transforms_clones_and_pickles() -> None:
+    X, y = load_iris(return_X_y=True)
+    learner = BoostMetric(loss="hinge").fit(X, y)
+    assert learner.score(X, y) > BoostMetric(init="pca", max_iter=1).fit(X, y).score(X, y) - 0.1
+    assert learner.score(X, y) > 0.8
+    assert learner.status_ is Status.CONVERGED
+    assert np.isfinite(learner.duality_gap_)
+    # Without gaps the program's π is minus its optimum.
+    assert learner.alpha_ == pytest.approx(-learner.history_["objective"][-1], rel=1e-6)
+    assert np.trace(learner.get_mahalanobis_matrix()) == pytest.approx(1, rel=1e-9)
+    Z = learner.transform(X)
+    assert Z.shape == (150, len(learner.components_))
+    assert np.array_equal(pickle.loads(pickle.dumps(learner)).transform(X), Z)
+    assert np.array_equal(clone(learner).fit(X, y).transform(X), Z)
+
+
+def test_the_estimator_takes_a_nu(blobs: Labelled) -> None:
+    few, many = (BoostMetric(loss=Hinge(nu)).fit(*blobs) for nu in (0.1, 0.9))
+    # The average of the worst tenth of the margins is the lower one.
+    assert few.history_["objective"][-1] > many.history_["objective"][-1]
+
+
+def test_early_stopping_works_with_the_program(blobs: Labelled) -> None:
+    learner = BoostMetric(loss="hinge", early_stopping=True, random_state=0).fit(*blobs)
+    assert np.isfinite(learner.transform(blobs[0])).all()
+    assert np.trace(learner.get_mahalanobis_matrix()) == pytest.approx(1, rel=1e-9)
+    assert np.isfinite(learner.duality_gap_)
+
+
+def test_the_hinge_learns_from_comparisons_alone(blobs: Labelled) -> None:
+    X, y = blobs
+    comparisons = Comparisons.from_labels(X, y)
+    learner = BoostMetric(loss="hinge").fit(X, comparisons=comparisons)
+    expected = BoostMetric(loss="hinge").fit(X, y)
+    np.testing.assert_allclose(learner.components_, expected.components_, atol=1e-10)
+
+
+def test_the_estimator_keeps_float32(blobs: Labelled) -> None:
+    X, y = blobs
+    learner = BoostMetric(loss="hinge").fit(X.astype(np.float32), y)
+    expected = BoostMetric(loss="hinge").fit(X, y)
+    assert learner.components_.dtype == learner.transform(X.astype(np.float32)).dtype == np.float32
+    assert learner.history_["objective"][-1] == pytest.approx(
+        expected.history_["objective"][-1], rel=5e-3
+    )
+
+
+def test_several_passes_and_a_warm_start(blobs: Labelled) -> None:
+    learner = BoostMetric(loss="hinge", n_passes=2, warm_start=True).fit(*blobs)
+    assert set(learner.history_["pass"]) == {0, 1}
+    last = learner.history_["objective"][-1]
+    learner.fit(*blobs)
+    assert learner.history_["objective"][-1] == pytest.approx(last, rel=3e-3)
+
+
+def test_without_highs_the_estimator_says_what_to_install_before_any_work(
+    blobs: Labelled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> Any:
+        assert name == "highspy"
+        raise ImportError(f"No module named {name!r}")
+
+    def refuse(*args: Any, **options: Any) -> Any:
+        raise AssertionError("work was done")
+
+    monkeypatch.setattr(hinge_module, "import_module", missing)
+    monkeypatch.setattr(Comparisons, "from_labels", refuse)
+    with pytest.raises(ImportError, match=r"boostmetric\[hinge\].*loss='smoothed_hinge'"):
+        BoostMetric(loss="hinge").fit(*blobs)
+
+
+# A loss that returns NaN.
+
+
+@every_batch
+@every_method
+@pytest.mark.parametrize("once", [False, True])
+def test_the_estimator_raises_and_is_fitted_nevertheless(
+    once: bool,
+    method: str,
+    solver: str,
+    block_size: int,
+    blobs: Labelled,
+    data: tuple[NDArray, Comparisons],
+) -> None:
+    options: dict[str, Any] = {"solver": solver, "block_size": block_size, "tol": 0.0}
+    good = calls_of(method, *data, max_iter=2 * block_size, **options)
+    learner = BoostMetric(loss=Failing(method, good, once), **options)
+    with pytest.raises(NotANumberError, match=r"In step 3,"):
+        learner.fit(*blobs)
+    expected = BoostMetric(loss=Failing(), max_iter=2 * block_size, **options).fit(*blobs)
+    assert learner.status_ is Status.FAILED
+    assert learner.n_iter_ == len(learner.history_["objective"]) == 2
+    assert np.array_equal(learner.history_["objective"], expected.history_["objective"])
+    assert np.array_equal(learner.transform(blobs[0]), expected.transform(blobs[0]))
+    assert np.array_equal(learner.get_mahalanobis_matrix(), expected.get_mahalanobis_matrix())
+
+
+@pytest.mark.parametrize("good", [0, 1])
+def test_without_any_metric_the_estimator_is_not_fitted(good: int, blobs: Labelled) -> None:
+    learner = BoostMetric(loss=Failing("duals", good))
+    with pytest.raises(NotANumberError):
+        learner.fit(*blobs)
+    assert not hasattr(learner, "components_")
+    assert not hasattr(learner, "metric_")
+
+
+@pytest.mark.parametrize("late", [0, 1, 8])
+def test_a_failure_in_the_second_pass_keeps_what_there_is(late: int, blobs: Labelled) -> None:
+    # The first pass is that of an estimator of one pass, whose certificate comes after it.
+    X, y = blobs
+    good = calls_of("duals", X, Comparisons.from_labels(X, y), max_iter=5)
+    first = BoostMetric(max_iter=5).fit(X, y)
+    learner = BoostMetric(loss=Failing("duals", good + late, once=True), max_iter=5, n_passes=3)
+    with pytest.raises(NotANumberError):
+        learner.fit(X, y)
+    assert learner.status_ is Status.FAILED
+    in_second = int(np.sum(learner.history_["pass"] == 1))
+    assert np.sum(learner.history_["pass"] == 0) == 5
+    assert learner.n_iter_ == 5 + in_second
+    if in_second == 0:
+        assert np.array_equal(learner.components_, first.components_)
+    else:
+        expected = BoostMetric(max_iter=in_second, init=first.components_).fit(X, y)
+        np.testing.assert_allclose(
+            learner.get_mahalanobis_matrix(), expected.get_mahalanobis_matrix(), rtol=1e-8
+        )
+
+
+def test_after_a_failure_a_warm_start_goes_on(
+    blobs: Labelled, data: tuple[NDArray, Comparisons]
+) -> None:
+    good = calls_of("duals", *data, max_iter=3)
+    learner = BoostMetric(loss=Failing("duals", good, once=True), warm_start=True, max_iter=10)
+    with pytest.raises(NotANumberError):
+        learner.fit(*blobs)
+    kept = learner.history_["objective"][-1]
+    learner.set_params(loss="logistic").fit(*blobs)
+    assert learner.status_ is not Status.FAILED
+    assert learner.history_["objective"][0] < kept
+
+
+def test_early_stopping_does_not_hide_a_failure(blobs: Labelled) -> None:
+    learner = BoostMetric(loss=Failing("value", 1, once=True), early_stopping=True, random_state=0)
+    with pytest.raises(NotANumberError, match="In step 1,"):
+        learner.fit(*blobs)
+    assert not hasattr(learner, "components_")
