@@ -73,7 +73,9 @@ def draw(seed: int) -> DrawnProblem:
     n = int(rng.integers(5, 45))
     y = rng.integers(0, rng.integers(2, 5), size=n)
     X = rng.normal(size=(n, D)) * 10 ** rng.uniform(-1, 1, size=D)
-    shape = choose("points", "plain", "separable", "equal points", "equal columns", "offset", "wide")
+    shape = choose(
+        "points", "plain", "separable", "equal points", "equal columns", "offset", "wide"
+    )
     if shape == "separable":
         X[:, 0] = 20 * y + rng.random(n)
     elif shape == "equal points":
@@ -102,9 +104,7 @@ def draw(seed: int) -> DrawnProblem:
     if shape == "separable" and rng.random() < 0.5:
         comparisons = _turned(X, comparisons)
     # 3) what to minimize, and how
-    name = choose(
-        "loss", "exponential", "logistic", "squared_hinge", "smoothed_hinge", "hinge"
-    )
+    name = choose("loss", "exponential", "logistic", "squared_hinge", "smoothed_hinge", "hinge")
     loss: Loss
     if name == "hinge":
         loss = Hinge(nu=float(rng.choice([0.05, 0.3, 1.0])))

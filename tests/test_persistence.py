@@ -17,7 +17,6 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
-from boostmetric.solvers import Iteration
 from conftest import read_only
 from numpy.typing import NDArray
 from sklearn.base import clone
@@ -38,6 +37,7 @@ from boostmetric import (
 from boostmetric._archive import ArchiveError, write_archive
 from boostmetric.estimators.origin import as_json
 from boostmetric.plain import from_plain, to_plain
+from boostmetric.solvers import Iteration
 
 Data = tuple[NDArray, NDArray]
 CV: dict[str, Any] = {

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boostmetric.solvers import Boosting, history_table
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import clone
@@ -23,6 +22,7 @@ from boostmetric._archive import read_archive, write_archive
 from boostmetric.estimators import checkpoint
 from boostmetric.estimators.callbacks import Progress, listening
 from boostmetric.estimators.checkpoint import KIND, VERSION, Checkpoint, CheckpointError, digest
+from boostmetric.solvers import Boosting, history_table
 
 KILLS = 24
 """How often fits are killed, over all the cases."""

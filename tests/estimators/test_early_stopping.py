@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boostmetric.solvers import Outcome
 from sklearn.datasets import load_wine
 
 from boostmetric import BoostMetric, Metric, Status
@@ -15,6 +14,7 @@ from boostmetric.estimators.early_stopping import (
     hold_out_comparisons,
     hold_out_points,
 )
+from boostmetric.solvers import Outcome
 
 
 def rng() -> np.random.RandomState:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boostmetric.problem import as_operator, check_operator
 from conftest import read_only
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix

@@ -62,7 +62,6 @@ class TotallyCorrective:
             memory.basis,
             memory.n_steps,
         )
-        vectors = vectors.astype(objective.dtype, copy=False)
         memory = replace(memory, basis=basis)
         vectors = vectors.astype(objective.dtype)  # the scatter is in float64
         excess = values - regularizer.threshold
