@@ -8,15 +8,8 @@ from conftest import read_only
 from numpy.typing import NDArray
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, aslinearoperator
 
-from boostmetric.problem import symmetric_operator
 from boostmetric.problem.operators import symmetric_operator
-from boostmetric.solvers import (
-    EIGEN_SOLVERS,
-    eigen,
-    follow_eigenpairs,
-    leading_eigenpair,
-    leading_eigenpairs,
-)
+from boostmetric.solvers import eigen
 from boostmetric.solvers.eigen import (
     EIGEN_SOLVERS,
     find_directions,

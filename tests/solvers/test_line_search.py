@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 import pytest
-from boostmetric.stagewise import Step, line_search
 from conftest import SMOOTH, read_only
 from numpy.typing import NDArray
 from scipy.optimize import brentq

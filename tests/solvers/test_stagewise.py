@@ -14,7 +14,7 @@ from conftest import SMOOTH, margins_of, problem_of
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize
 from scipy.special import expit, logsumexp
-from semidefinite import matrices_of
+from semidefinite_programs import matrices_of
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
