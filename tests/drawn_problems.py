@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -167,9 +168,13 @@ def _draw_comparisons(
     return make(rows, gaps=b)
 
 
+def _dense(X: Any) -> NDArray:
+    return np.asarray(X.toarray() if issparse(X) else X)
+
+
 def _turned(X: NDArray | csr_array, comparisons: Comparisons) -> Comparisons:
     """Near and far exchanged where the first feature contradicts a comparison."""
-    first = (X.toarray() if issparse(X) else X)[:, 0].astype(np.float64)
+    first = _dense(X)[:, 0].astype(np.float64)
     lengths = np.abs(first[comparisons.pairs[:, 0]] - first[comparisons.pairs[:, 1]])
     turned = lengths[comparisons.near] > lengths[comparisons.far]
     return replace(
@@ -190,7 +195,7 @@ class Reference:
 
     def __init__(self, problem: DrawnProblem, alpha: float) -> None:
         X, given = problem.X, problem.comparisons
-        points = np.asarray(X.toarray() if issparse(X) else X, dtype=np.float64)
+        points = _dense(X).astype(np.float64)
         weights = np.ones(len(given)) if given.weights is None else given.weights
         counted = weights > 0
         self.loss, self.alpha = problem.loss, alpha
@@ -374,7 +379,7 @@ def optimum(reference: Reference, trace: float) -> Metric | None:
     reference : the problem
     trace : the trace of the metric; used for the hinge only
     """
-    import cvxpy as cp
+    cp: Any = import_module("cvxpy")
 
     size = float(np.abs(reference.differences).max())
     Z = reference.differences / size

@@ -21,10 +21,10 @@ import pytest
 from numpy.typing import NDArray
 
 import boostmetric
-from boostmetric import Boosting, ComparisonOperator, Comparisons, Objective, boost
+from boostmetric import Boosting, ComparisonOperator, Comparisons, boost
 from boostmetric.boosting import Options, solve
 from boostmetric.engines import Local
-from boostmetric.problem import Block, Trace, as_loss, block, comparison_operator
+from boostmetric.problem import Block, Objective, Trace, as_loss, block, comparison_operator
 
 SMALL_CHUNKS = {
     (block, "CHUNK"): 1 << 10,
@@ -104,7 +104,8 @@ def digests_of_fits(
     for name, (loss, options) in fits.items():
         for dtype in DTYPES:
             for n_jobs in N_JOBS:
-                fit = boost(X.astype(dtype), comparisons, loss, **options, n_jobs=n_jobs)
+                chosen: Options = {**options, "n_jobs": n_jobs}
+                fit = boost(X.astype(dtype), comparisons, loss, **chosen)
                 yield f"{name}, {dtype}", f"n_jobs={n_jobs}", digest_of(fit)
 
 

@@ -203,10 +203,10 @@ def test_a_late_block_is_sent_all_steps(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_block_does_not_take_a_step_twice() -> None:
     block = make().blocks[0]
     steps = tuple(draw_steps((1.0, 0.7, 1.0)))
-    whole = block.evaluate(Position((0, 0), 0, steps), True)
+    whole = block.evaluate(Position(0, 0, steps), True)
     assert whole is not None
     for first in (0, 1, 2, 3):
-        again = block.evaluate(Position((0, 0), first, steps[first:]), True)
+        again = block.evaluate(Position(0, first, steps[first:]), True)
         assert again is not None
         assert again.value == whole.value
 
@@ -214,20 +214,20 @@ def test_a_block_does_not_take_a_step_twice() -> None:
 @pytest.mark.parametrize(
     ("position", "is_known"),
     [
-        (lambda steps: Position((0, 0), 0, steps), True),
-        (lambda steps: Position((0, 0), 2, steps[2:]), True),
-        (lambda steps: Position((0, 0), 3, steps[3:]), False),
-        (lambda steps: Position((0, 0), 1, steps[1:2]), True),
-        (lambda steps: Position((0, 0), 1, ()), False),
-        (lambda steps: Position((0, 1), 1, steps[1:]), False),
-        (lambda steps: Position((0, 1), 0, steps), True),
+        (lambda steps: Position(0, 0, steps), True),
+        (lambda steps: Position(0, 2, steps[2:]), True),
+        (lambda steps: Position(0, 3, steps[3:]), False),
+        (lambda steps: Position(0, 1, steps[1:2]), True),
+        (lambda steps: Position(0, 1, ()), False),
+        (lambda steps: Position(1, 1, steps[1:]), False),
+        (lambda steps: Position(1, 0, steps), True),
     ],
 )
 def test_a_block_says_whether_it_knows_the_steps_before(
     position: Callable[[tuple[Step, ...]], Position], is_known: bool
 ) -> None:
     block, steps = make().blocks[0], tuple(draw_steps((1.0,) * 4))
-    assert block.evaluate(Position((0, 0), 0, steps[:2]), True) is not None
+    assert block.evaluate(Position(0, 0, steps[:2]), True) is not None
     V = steps[0].directions
     queries: list[Callable[[Position], Any]] = [
         lambda at: block.evaluate(at, True),
@@ -238,7 +238,7 @@ def test_a_block_says_whether_it_knows_the_steps_before(
     ]
     for query in queries:
         assert (query(position(steps)) is not None) == is_known
-        block.evaluate(Position((0, 0), 0, steps[:2]), True)
+        block.evaluate(Position(0, 0, steps[:2]), True)
 
 
 def assert_equal(one: Evaluation, two: Evaluation) -> None:

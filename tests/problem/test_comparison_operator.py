@@ -347,7 +347,7 @@ def test_blocks_do_not_depend_on_the_number_of_threads(
     small_chunks(monkeypatch)
     X, case = draw_points(rng, dtype, n=40, D=5), draw_case("joined", rng, n=40)
     V = Metric.from_components(rng.normal(size=(3, 5))).directions.astype(dtype)
-    position = Position((0, 0), 0, (Step(V, np.array([0.1, 0.4, 0.2])),))
+    position = Position(0, 0, (Step(V, np.array([0.1, 0.4, 0.2])),))
     results = []
     for n_jobs in (1, 2, 5):
         with Threads(n_jobs) as threads:

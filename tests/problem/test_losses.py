@@ -473,7 +473,7 @@ def test_chunks_of_a_loss_are_the_whole(
     monkeypatch.setattr(block, "CHUNK", 7)
     with Threads(n_jobs) as threads:
         made = block.Block(operator, loss, gaps, weights, threads)
-        part = made.evaluate(Position((0, 0), 0, ()), with_scatter=True)
+        part = made.evaluate(Position(0, 0, ()), with_scatter=True)
     assert part is not None
     assert part.value == pytest.approx(loss.value(-gaps, weights), rel=1e-12)
     duals = loss.duals(-gaps, weights)

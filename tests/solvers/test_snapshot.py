@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import astuple
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -257,7 +257,7 @@ def unit_of(problem: Objective) -> float:
 
 def solved(data: Data, loss: str, n_blocks: int, **options: Any) -> Boosting:
     problem = blocks_of(*data, loss, n_blocks, Trace(0.0))
-    return solve(problem, unit_of(problem), Options(**options))
+    return solve(problem, unit_of(problem), cast(Options, options))
 
 
 @pytest.mark.parametrize("loss", SMOOTH)

@@ -23,7 +23,6 @@ from boostmetric import (
     Comparisons,
     Logistic,
     Metric,
-    Operator,
     Status,
     boost,
 )
@@ -290,13 +289,12 @@ def test_batches_gain_what_as_many_single_directions_gain(digits: Data) -> None:
         ("logistic", "stagewise", 15, 10_000, 1),
         ("logistic", "stagewise", 16, 9_999, 1),
         ("logistic", "totally_corrective", 2, 10, 4),
-        ("smoothed_hinge", "totally_corrective", 300, 10**6, 4),
+        ("smoothed_hinge", "totally_corrective", 300, 10**6, 8),
         ("hinge", "totally_corrective", 300, 10**6, 2),
     ],
 )
 def test_default_batch_sizes(loss: str, solver: str, D: int, m: int, expected: int) -> None:
-    is_dense = Operator.DENSE_UP_TO >= D
-    assert default_batch_size(LOSSES[loss], solver, D, m, is_dense) == expected
+    assert default_batch_size(LOSSES[loss], solver, D, m) == expected
 
 
 @pytest.mark.parametrize("bad", [0, -3, 2.5, "a"])

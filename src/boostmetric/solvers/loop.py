@@ -194,7 +194,7 @@ class Boosting:
                     bound = self.solver.lower_bound(self.problem)
                 else:
                     assert self.problem.M.matrix is not None
-                    enough = self.tol * self._gap_scale
+                    enough = self.tol * self.gap_scale
                     bound = lower_bound(self.problem, self.problem.M.matrix, enough)
             except NotANumberError:
                 return math.inf
@@ -211,10 +211,11 @@ class Boosting:
     @property
     def is_optimal(self) -> bool:
         """Whether the metric is known to be optimal to within `tol`."""
-        return self.tol > 0 and self.duality_gap() <= self.tol * self._gap_scale
+        return self.tol > 0 and self.duality_gap() <= self.tol * self.gap_scale
 
     @property
-    def _gap_scale(self) -> float:
+    def gap_scale(self) -> float:
+        """What the duality gap is compared with, times `tol`."""
         value = abs(self.objective())
         if isinstance(self.problem.loss, Hinge):
             # The objective of the hinge may be close to 0; alpha_max is what it is for nu = 1.
@@ -292,7 +293,7 @@ class Boosting:
         if not self.problem.is_dense:
             return False
         assert self.now is not None
-        if tangent_gap(self.problem, self.now) <= self.tol * self._gap_scale:
+        if tangent_gap(self.problem, self.now) <= self.tol * self.gap_scale:
             return True
         n_evaluations = sum(step.n_evaluations for step in self.history)
         return len(self.history) + 1 >= first_gap and n_evaluations >= 2 * self.memory.bound_rounds
