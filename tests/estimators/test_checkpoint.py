@@ -528,6 +528,7 @@ def without_directions(facts: dict[str, Any], arrays: dict[str, NDArray]) -> Non
 def test_malformed_contents_are_named(
     change: Change, reason: str, interrupted: BoostMetric, tmp_path: Path
 ) -> None:
+    assert interrupted.checkpoint is not None
     facts, arrays = read_archive(interrupted.checkpoint, KIND, VERSION)
     assert {name.split("_")[0] for name in arrays} >= {"pass0", "running", "stopping", "held"}
     change(facts, arrays)
