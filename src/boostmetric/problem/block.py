@@ -213,10 +213,13 @@ class Block:
         return value, slope, scatter, operator.scatter_matrix(curved)
 
     def absolute_scatter_at(self, Y: NDArray, basis: NDArray | None) -> tuple[float, NDArray]:
-        """F and Σ |u_r|·|A_r| at M', or Σ |A_r| if all u_r are 0."""
+        """F and Σ |u_r|·|A_r| at M', or Σ |A_r| if that is 0.
+
+        It is if all u_r are 0, or all but those of comparisons of equal points.
+        """
         operator, _, (value, duals) = self._probe(Y, basis)
-        sizes = np.abs(duals)
-        return value, operator.absolute_scatter(sizes if sizes.any() else np.ones_like(sizes))
+        scatter = operator.absolute_scatter(np.abs(duals))
+        return value, scatter if scatter.any() else operator.absolute_scatter(np.ones_like(duals))
 
     def _part(
         self, value: float, duals: NDArray, margins: NDArray, scatter: NDArray | None

@@ -231,7 +231,7 @@ class Objective:
         return curved + self.regularizer.hessian(N, _gram(basis))
 
     def absolute_scatter_at(self, Y: NDArray, basis: NDArray | None = None) -> NDArray:
-        """Σ |u_r|·|A_r| at Y, or a multiple of Σ |A_r| if all u_r are 0; of the shape of Y."""
+        """Σ |u_r|·|A_r| at Y, or a multiple of Σ |A_r| if that is 0; of the shape of Y."""
         values, scatters = zip(*self._call(Block.absolute_scatter_at, Y, basis), strict=True)
         if len(values) == 1:
             return np.asarray(scatters[0], dtype=np.float64)

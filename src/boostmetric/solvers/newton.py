@@ -130,7 +130,7 @@ def conjugate_gradients(
     size = initial = float(np.sum(residual * preconditioned))
     n_products = 0
     while n_products < effort * MAX_PRODUCTS and size > (ACCURACY / effort) ** 2 * initial:
-        if not np.abs(search).max() < HUGE:  # also if it is NaN
+        if not np.abs(search).max(initial=0.0) < HUGE:  # also if it is NaN
             break
         image = hessian(search)
         n_products += 1
