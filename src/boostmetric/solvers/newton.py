@@ -226,6 +226,7 @@ def turning_step(
     return found, found_value, n_evaluations
 
 
+@np.errstate(over="ignore", invalid="ignore")  # where all duals are tiny, whitening is huge
 def _turn(
     objective: Objective, matrix: NDArray, tolerance: float
 ) -> tuple[Face, Callable[[float], NDArray], int]:
@@ -279,6 +280,8 @@ def _lower(
             values, vectors = eigh(end)
             kept = values > NEGLIGIBLE * max(values[-1], 0.0)
             found = Factor(whiten @ (vectors[:, kept] * np.sqrt(values[kept])))
+            if not np.isfinite(found.matrix).all():
+                continue
             found_value = objective.evaluate_at(found.matrix, with_scatter=False).value
         if found_value < value:
             return found, found_value
