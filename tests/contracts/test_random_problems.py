@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from drawn_problems import check, draw
 
-from boostmetric import Comparisons, boost
+from boostmetric import Comparisons, Status, boost
 
 N_PROBLEMS, N_PARTS = 240, 12
 
@@ -42,3 +42,11 @@ def test_trace_of_the_soft_margin_is_one_in_the_units_of_the_points() -> None:
     X = 10 * np.random.default_rng(0).normal(size=(12, 3))
     comparisons = Comparisons.from_triplets([[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]])
     np.testing.assert_allclose(boost(X, comparisons, "hinge").metric.coefs.sum(), 1.0)
+
+
+def test_all_duals_on_a_comparison_of_equal_points() -> None:
+    X = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    comparisons = Comparisons.from_pairs([[0, 1], [2, 3], [0, 2]], [1, -1, -1], thresholds=10.0)
+    fit = boost(X, comparisons, "exponential", solver="totally_corrective", alpha=1e-9)
+    assert fit.status is Status.CONVERGED
+    assert fit.objective() == pytest.approx(-10, abs=1e-6)

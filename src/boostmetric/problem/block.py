@@ -218,11 +218,14 @@ class Block:
         return value, slope, scatter, operator.scatter_matrix(curved)
 
     def absolute_scatter_at(self, Y: NDArray, basis: NDArray | None) -> tuple[float, bool, NDArray]:
-        """F, whether any u_r is not 0, and Σ |u_r|·|A_r| at M', or Σ |A_r| if all u_r are 0."""
+        """F, whether Σ |u_r|·|A_r| at M' is not 0, and this sum, or Σ |A_r| if it is.
+
+        It is 0 if all u_r are 0, or all but those of comparisons of equal points.
+        """
         operator, _, (value, duals) = self._probe(Y, basis)
-        sizes = np.abs(duals)
-        counts = bool(sizes.any())
-        return value, counts, operator.absolute_scatter(sizes if counts else np.ones_like(sizes))
+        scatter = operator.absolute_scatter(np.abs(duals))
+        counts = bool(scatter.any())
+        return value, counts, scatter if counts else operator.absolute_scatter(np.ones_like(duals))
 
     def _part(
         self, value: float, duals: NDArray, margins: NDArray, scatter: NDArray | None

@@ -236,7 +236,7 @@ class Objective:
         return curved + self.regularizer.hessian(N, _gram(basis))
 
     def absolute_scatter_at(self, Y: NDArray, basis: NDArray | None = None) -> NDArray:
-        """Σ |u_r|·|A_r| at Y, or a multiple of Σ |A_r| if all u_r are 0; of the shape of Y."""
+        """Σ |u_r|·|A_r| at Y, or a multiple of Σ |A_r| if that is 0; of the shape of Y."""
         parts = self._call(Block.absolute_scatter_at, Y, basis)
         if len(parts) == 1:
             return np.asarray(parts[0][2], dtype=np.float64)

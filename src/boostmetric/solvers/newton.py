@@ -130,7 +130,7 @@ def conjugate_gradients(
     size = initial = float(np.sum(residual * preconditioned))
     n_products = 0
     while n_products < effort * MAX_PRODUCTS and size > (ACCURACY / effort) ** 2 * initial:
-        if not np.abs(search).max() < HUGE:  # also if it is NaN
+        if not np.abs(search).max(initial=0.0) < HUGE:  # also if it is NaN
             break
         image = hessian(search)
         n_products += 1
@@ -224,6 +224,7 @@ def turning_step(
     return found, found_value, n_evaluations
 
 
+@np.errstate(over="ignore", invalid="ignore")  # where all duals are tiny, whitening is huge
 def _turn(
     objective: Objective, matrix: NDArray, tolerance: float
 ) -> tuple[Face, Callable[[float], NDArray], int]:
@@ -277,6 +278,8 @@ def _lower(
             values, vectors = eigh(end)
             kept = values > NEGLIGIBLE * max(values[-1], 0.0)
             found = Factor(whiten @ (vectors[:, kept] * np.sqrt(values[kept])))
+            if not np.isfinite(found.matrix).all():
+                continue
             found_value = objective.evaluate_at(found.matrix, with_scatter=False).value
         if found_value < value:
             return found, found_value
