@@ -3,9 +3,9 @@
     BOOSTMETRIC_DATA=folder python benchmarks/core.py [--before FOLDER] [--write]
 
 Each measurement is a process of its own that fits several times; the least time counts, of the
-processor for one thread and of the clock for two. Checkouts and numbers of threads alternate. "After
-the search" is what remains of a fit when the comparisons are given. The reference in the last
-column is one scatter-sized product of matrices, XᵀX, timed in the same process.
+processor for one thread and of the clock for two. Checkouts and numbers of threads alternate.
+"After the search" is what remains of a fit when the comparisons are given. The reference is one
+product of matrices, XᵀX, timed in the same process.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def measure(before: Path | None) -> str:
         "Logistic loss, default settings, float32; seconds of the processor for one thread, of the "
         "clock for two. The ratio is that of the two threads to one, after the search.",
         "",
-        "| data, checkout | fit, 1 thread | fit, 2 threads | after the search, 1 | 2 | ratio | XᵀX, "
-        "1 | objective, directions, status |",
+        "| data, checkout | fit, 1 thread | fit, 2 threads | after the search, 1 | 2 | ratio | XᵀX "
+        "| objective, directions, status |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name in DATASETS:
