@@ -19,7 +19,7 @@ from boostmetric import Boosting, Comparisons, Metric, Status, boost
 from boostmetric.boosting import Options
 from boostmetric.problem import Exponential, Hinge, Logistic, Loss, SmoothedHinge, SquaredHinge
 
-N_FEATURES = (1, 2, 2, 3, 3, 4, 5, 6, 8, 8, 12, 20, 35, 60)
+N_FEATURES = (1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 5, 6, 6, 8, 8, 12, 12, 20, 35, 60)
 SCALES = (1e-12, 1e-6, 1e-2, 1.0, 1.0, 1.0, 1e2, 1e6, 1e12)
 ALPHAS = (0.0, None, 1e-5, 1e-3, 1e-2, 0.1, 0.5)
 TOLERANCES = (None, 0.0, 1e-2, 1e-3, 1e-6)
@@ -119,7 +119,7 @@ def draw(seed: int) -> DrawnProblem:
         loss = losses[name]()
     options: Options = {
         "block_size": choose("batch size", *BATCH_SIZES),
-        "max_iter": int(rng.integers(1, 30)),
+        "max_iter": int(rng.integers(1, most_directions(D) + 1)),
         "tol": choose("tol", *TOLERANCES),
         "n_jobs": 1,
     }
@@ -128,6 +128,11 @@ def draw(seed: int) -> DrawnProblem:
         options["regularizer"] = choose("regularizer", "trace", "frobenius")
         options["alpha"] = choose("alpha", *ALPHAS)
     return DrawnProblem(seed, X, comparisons, loss, options, kinds)
+
+
+def most_directions(n_features: int) -> int:
+    """Directions that are tried at most, so that no fit takes long."""
+    return 24 if n_features < 20 else 8
 
 
 def _draw_weights(rng: np.random.Generator, kind: str) -> NDArray | None:
@@ -351,7 +356,11 @@ def _others(
 ) -> Iterator[tuple[str, Metric]]:
     """Other metrics that satisfy the constraints of a problem."""
     metric = fit.metric
-    changes: dict[str, Any] = {"max_iter": 24, "tol": 1e-3, "block_size": None}
+    changes: dict[str, Any] = {
+        "max_iter": most_directions(metric.n_features),
+        "tol": 1e-3,
+        "block_size": None,
+    }
     if not isinstance(problem.loss, Hinge):
         for factor in (0.0, 0.5, 0.99, 1.01, 2.0):
             yield f"{factor} times the metric", _multiple(metric, factor)
