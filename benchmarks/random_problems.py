@@ -17,7 +17,7 @@ from pathlib import Path
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from drawn_problems import check, draw  # noqa: E402
+from drawn_problems import check, draw
 
 EXACT_EVERY = 5
 """Of so many problems one is also given to a general solver, if it is small enough."""

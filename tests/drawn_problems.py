@@ -9,15 +9,25 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from boostmetric import Boosting, Comparisons, Metric, Status, boost
-from boostmetric.boosting import Options
-from boostmetric.problem import Exponential, Hinge, Logistic, Loss, SmoothedHinge, SquaredHinge
+from boostmetric.boosting import Options, boost
+from boostmetric.metric import Metric
+from boostmetric.problem import (
+    Comparisons,
+    Exponential,
+    Hinge,
+    Logistic,
+    Loss,
+    SmoothedHinge,
+    SquaredHinge,
+)
+from boostmetric.solvers import Boosting, Status
 
 N_FEATURES = (1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 5, 6, 6, 8, 8, 12, 12, 20, 35, 60)
 SCALES = (1e-12, 1e-6, 1e-2, 1.0, 1.0, 1.0, 1e2, 1e6, 1e12)
@@ -73,7 +83,9 @@ def draw(seed: int) -> DrawnProblem:
     n = int(rng.integers(5, 45))
     y = rng.integers(0, rng.integers(2, 5), size=n)
     X = rng.normal(size=(n, D)) * 10 ** rng.uniform(-1, 1, size=D)
-    shape = choose("points", "plain", "separable", "equal points", "equal columns", "offset", "wide")
+    shape = choose(
+        "points", "plain", "separable", "equal points", "equal columns", "offset", "wide"
+    )
     if shape == "separable":
         X[:, 0] = 20 * y + rng.random(n)
     elif shape == "equal points":
@@ -102,9 +114,7 @@ def draw(seed: int) -> DrawnProblem:
     if shape == "separable" and rng.random() < 0.5:
         comparisons = _turned(X, comparisons)
     # 3) what to minimize, and how
-    name = choose(
-        "loss", "exponential", "logistic", "squared_hinge", "smoothed_hinge", "hinge"
-    )
+    name = choose("loss", "exponential", "logistic", "squared_hinge", "smoothed_hinge", "hinge")
     loss: Loss
     if name == "hinge":
         loss = Hinge(nu=float(rng.choice([0.05, 0.3, 1.0])))
@@ -172,9 +182,13 @@ def _draw_comparisons(
     return make(rows, gaps=b)
 
 
+def _dense(X: Any) -> NDArray:
+    return np.asarray(X.toarray() if issparse(X) else X, dtype=np.float64)
+
+
 def _turned(X: NDArray | csr_array, comparisons: Comparisons) -> Comparisons:
     """Near and far exchanged where the first feature contradicts a comparison."""
-    first = (X.toarray() if issparse(X) else X)[:, 0].astype(np.float64)
+    first = _dense(X)[:, 0]
     lengths = np.abs(first[comparisons.pairs[:, 0]] - first[comparisons.pairs[:, 1]])
     turned = lengths[comparisons.near] > lengths[comparisons.far]
     return replace(
@@ -195,7 +209,7 @@ class Reference:
 
     def __init__(self, problem: DrawnProblem, alpha: float) -> None:
         X, given = problem.X, problem.comparisons
-        points = np.asarray(X.toarray() if issparse(X) else X, dtype=np.float64)
+        points = _dense(X)
         weights = np.ones(len(given)) if given.weights is None else given.weights
         counted = weights > 0
         self.loss, self.alpha = problem.loss, alpha
@@ -383,8 +397,7 @@ def optimum(reference: Reference, trace: float) -> Metric | None:
     reference : the problem
     trace : the trace of the metric; used for the hinge only
     """
-    import cvxpy as cp
-
+    cp: Any = import_module("cvxpy")
     size = float(np.abs(reference.differences).max())
     Z = reference.differences / size
     A = np.einsum("rd,re->rde", Z[reference.far], Z[reference.far])

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from drawn_problems import check, draw
 
-from boostmetric import Comparisons, Status, boost
+from boostmetric.boosting import boost
+from boostmetric.problem import Comparisons
+from boostmetric.solvers import Status
 
 N_PROBLEMS, N_PARTS = 240, 12
 
