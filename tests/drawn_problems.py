@@ -16,11 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from boostmetric import Boosting, Comparisons, Metric, Status, boost
-from boostmetric.boosting import Options
-from boostmetric.problem import Exponential, Hinge, Logistic, Loss, SmoothedHinge, SquaredHinge
+from boostmetric.boosting import Options, boost
+from boostmetric.metric import Metric
+from boostmetric.problem import (
+    Comparisons,
+    Exponential,
+    Hinge,
+    Logistic,
+    Loss,
+    SmoothedHinge,
+    SquaredHinge,
+)
+from boostmetric.solvers import Boosting, Status
 
-N_FEATURES = (1, 2, 2, 3, 3, 4, 5, 6, 8, 8, 12, 20, 35, 60)
+N_FEATURES = (1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 5, 6, 6, 8, 8, 12, 12, 20, 35, 60)
 SCALES = (1e-12, 1e-6, 1e-2, 1.0, 1.0, 1.0, 1e2, 1e6, 1e12)
 ALPHAS = (0.0, None, 1e-5, 1e-3, 1e-2, 0.1, 0.5)
 TOLERANCES = (None, 0.0, 1e-2, 1e-3, 1e-6)
@@ -120,7 +129,7 @@ def draw(seed: int) -> DrawnProblem:
         loss = losses[name]()
     options: Options = {
         "block_size": choose("batch size", *BATCH_SIZES),
-        "max_iter": int(rng.integers(1, 30)),
+        "max_iter": int(rng.integers(1, most_directions(D) + 1)),
         "tol": choose("tol", *TOLERANCES),
         "n_jobs": 1,
     }
@@ -129,6 +138,11 @@ def draw(seed: int) -> DrawnProblem:
         options["regularizer"] = choose("regularizer", "trace", "frobenius")
         options["alpha"] = choose("alpha", *ALPHAS)
     return DrawnProblem(seed, X, comparisons, loss, options, kinds)
+
+
+def most_directions(n_features: int) -> int:
+    """Directions that are tried at most, so that no fit takes long."""
+    return 24 if n_features < 20 else 8
 
 
 def _draw_weights(rng: np.random.Generator, kind: str) -> NDArray | None:
@@ -169,12 +183,12 @@ def _draw_comparisons(
 
 
 def _dense(X: Any) -> NDArray:
-    return np.asarray(X.toarray() if issparse(X) else X)
+    return np.asarray(X.toarray() if issparse(X) else X, dtype=np.float64)
 
 
 def _turned(X: NDArray | csr_array, comparisons: Comparisons) -> Comparisons:
     """Near and far exchanged where the first feature contradicts a comparison."""
-    first = _dense(X)[:, 0].astype(np.float64)
+    first = _dense(X)[:, 0]
     lengths = np.abs(first[comparisons.pairs[:, 0]] - first[comparisons.pairs[:, 1]])
     turned = lengths[comparisons.near] > lengths[comparisons.far]
     return replace(
@@ -195,7 +209,7 @@ class Reference:
 
     def __init__(self, problem: DrawnProblem, alpha: float) -> None:
         X, given = problem.X, problem.comparisons
-        points = _dense(X).astype(np.float64)
+        points = _dense(X)
         weights = np.ones(len(given)) if given.weights is None else given.weights
         counted = weights > 0
         self.loss, self.alpha = problem.loss, alpha
@@ -356,7 +370,11 @@ def _others(
 ) -> Iterator[tuple[str, Metric]]:
     """Other metrics that satisfy the constraints of a problem."""
     metric = fit.metric
-    changes: dict[str, Any] = {"max_iter": 24, "tol": 1e-3, "block_size": None}
+    changes: dict[str, Any] = {
+        "max_iter": most_directions(metric.n_features),
+        "tol": 1e-3,
+        "block_size": None,
+    }
     if not isinstance(problem.loss, Hinge):
         for factor in (0.0, 0.5, 0.99, 1.01, 2.0):
             yield f"{factor} times the metric", _multiple(metric, factor)
@@ -380,7 +398,6 @@ def optimum(reference: Reference, trace: float) -> Metric | None:
     trace : the trace of the metric; used for the hinge only
     """
     cp: Any = import_module("cvxpy")
-
     size = float(np.abs(reference.differences).max())
     Z = reference.differences / size
     A = np.einsum("rd,re->rde", Z[reference.far], Z[reference.far])

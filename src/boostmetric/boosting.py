@@ -94,11 +94,13 @@ def boost(
     loss = as_loss(loss)
     counted = comparisons.counted()
     options = {"solver": default_solver(loss), **options}
-    # The hinge fixes the trace of M at 1, which depends on the units of the points.
-    exponent = 0 if isinstance(loss, Hinge) else None
+    gaps = counted.gaps
     with Local(options.get("n_jobs")) as engine:
-        operator = ComparisonOperator(X, counted, exponent=exponent, threads=engine.threads)
-        return _learn(engine, operator, loss, counted.gaps, counted.weights, options)
+        operator = ComparisonOperator(X, counted, exponent=None, threads=engine.threads)
+        if isinstance(loss, Hinge) and gaps is not None:
+            # It fixes the trace of M, so margins are in the units of the operator.
+            gaps = gaps / operator.unit
+        return _learn(engine, operator, loss, gaps, counted.weights, options)
 
 
 def learn_psd(
@@ -189,13 +191,11 @@ def solve(problem: Objective, unit: float, options: Options) -> Boosting:
     Parameters
     ----------
     problem : at M = 0; it may have several blocks
-    unit : the matrices A_r of the problem are those of the user divided by this number; 1 for the
-        hinge, which fixes the trace of M
+    unit : the matrices A_r of the problem are those of the user divided by this number, and for the
+        hinge, which fixes the trace of M, the gaps, too
     options : those of `learn_psd`
     """
     loss, kind = problem.loss, options.get("regularizer", "trace")
-    if isinstance(loss, Hinge) and unit != 1:
-        raise ValueError(f"the unit must be 1 for {loss!r}, which fixes the trace; got {unit!r}.")
     name = options.get("solver", "totally_corrective")
     eigen_solver = options.get("eigen_solver", "auto")
     check_combination(loss, name, kind)
@@ -254,7 +254,8 @@ def solve(problem: Objective, unit: float, options: Options) -> Boosting:
     if resume is not None:
         fit.resume(resume)
     elif start is not None:
-        problem.take(Step(start.directions.astype(problem.dtype), start.coefs * unit, 0.0))
+        coefs = start.coefs * fit.coef_unit
+        problem.take(Step(start.directions.astype(problem.dtype), coefs, 0.0))
 
     # 3) the loop
     problem.should_stop = options.get("should_stop")

@@ -21,10 +21,21 @@ import pytest
 from numpy.typing import NDArray
 
 import boostmetric
-from boostmetric import Boosting, ComparisonOperator, Comparisons, boost
-from boostmetric.boosting import Options, solve
+from boostmetric.boosting import Options, boost, solve
 from boostmetric.engines import Local
-from boostmetric.problem import Block, Objective, Trace, as_loss, block, comparison_operator
+from boostmetric.problem import (
+    Block,
+    ComparisonOperator,
+    Comparisons,
+    Objective,
+    Trace,
+    as_loss,
+    block,
+    comparison_operator,
+)
+from boostmetric.solvers import Boosting
+
+PACKAGE: Any = boostmetric
 
 SMALL_CHUNKS = {
     (block, "CHUNK"): 1 << 10,
@@ -104,8 +115,8 @@ def digests_of_fits(
     for name, (loss, options) in fits.items():
         for dtype in DTYPES:
             for n_jobs in N_JOBS:
-                chosen: Options = {**options, "n_jobs": n_jobs}
-                fit = boost(X.astype(dtype), comparisons, loss, **chosen)
+                given: Options = {**options, "n_jobs": n_jobs}
+                fit = boost(X.astype(dtype), comparisons, loss, **given)
                 yield f"{name}, {dtype}", f"n_jobs={n_jobs}", digest_of(fit)
 
 
@@ -132,15 +143,13 @@ def digests() -> Iterator[tuple[str, str, str]]:
     if has_estimator():
         for dtype in DTYPES:
             for n_jobs in N_JOBS:
-                estimator = boostmetric.BoostMetric(
-                    init="lda", n_passes=2, max_iter=30, n_jobs=n_jobs
-                )
+                estimator = PACKAGE.BoostMetric(init="lda", n_passes=2, max_iter=30, n_jobs=n_jobs)
                 components = estimator.fit(X.astype(dtype), y).components_
                 yield f"estimator, {dtype}", f"n_jobs={n_jobs}", digest(components)
 
 
 def has_estimator() -> bool:
-    return hasattr(boostmetric, "BoostMetric")
+    return hasattr(PACKAGE, "BoostMetric")
 
 
 @cache

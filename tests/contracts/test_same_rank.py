@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits, load_iris, load_wine
 from threadpoolctl import threadpool_info
 
-from boostmetric import Comparisons, Metric, boost
-from boostmetric.boosting import Options
+from boostmetric.boosting import Options, boost
+from boostmetric.metric import Metric
+from boostmetric.problem import Comparisons
 
 CORE_TYPES = (None, "Haswell", "Zen", "Prescott")
 BLAS_THREADS = (1, 2)

@@ -122,7 +122,8 @@ class Boosting:
     solver : proposes steps
     memory : of the solver
     first_value : the objective at M = 0
-    unit : the operator of the problem is that of the user divided by this number
+    unit : the operator of the problem is that of the user divided by this number. M is multiplied by
+        it; for the hinge, whose trace is fixed, the margins are divided by it instead
     tol : the fit ends if the duality gap is at most this share of the objective
     """
 
@@ -142,7 +143,17 @@ class Boosting:
     def metric(self) -> Metric:
         """The metric learned so far, in the user's units."""
         M = self.problem.M.metric
-        return M if self.unit == 1 else Metric(M.directions, M.coefs / self.unit)
+        return M if self.coef_unit == 1 else Metric(M.directions, M.coefs / self.coef_unit)
+
+    @property
+    def coef_unit(self) -> float:
+        """What the user's coefficients are multiplied by in the problem."""
+        return 1.0 if isinstance(self.problem.loss, Hinge) else self.unit
+
+    @property
+    def value_unit(self) -> float:
+        """What the user's objective is divided by in the problem."""
+        return self.unit if isinstance(self.problem.loss, Hinge) else 1.0
 
     @property
     def n_features(self) -> int:
@@ -174,19 +185,30 @@ class Boosting:
 
     def objective(self) -> float:
         """F(ρ) + R(M)."""
-        if self.now is None:
-            self.now = self.problem.evaluate(self._uses_scatter)
-        return self.now.value
+        return self._value() * self.value_unit
 
     def duality_gap(self) -> float:
         """The objective less the best lower bound for all metrics that was found so far.
 
         NaN if D is so large that none is computed. It is computed once for the same metric.
         """
+        return self._gap() * self.value_unit
+
+    @property
+    def gap_scale(self) -> float:
+        """What the duality gap is compared with, times `tol`."""
+        return self._scale() * self.value_unit
+
+    def _value(self) -> float:
+        if self.now is None:
+            self.now = self.problem.evaluate(self._uses_scatter)
+        return self.now.value
+
+    def _gap(self) -> float:
         is_hinge = isinstance(self.solver, SoftMarginSolver)
         if not self.problem.is_dense and not is_hinge:
             return math.nan
-        value = self.objective()
+        value = self._value()
         if self._gap_at is not self.problem.M:
             first_round = self.problem.n_rounds
             try:
@@ -194,7 +216,7 @@ class Boosting:
                     bound = self.solver.lower_bound(self.problem)
                 else:
                     assert self.problem.M.matrix is not None
-                    enough = self.tol * self.gap_scale
+                    enough = self.tol * self._scale()
                     bound = lower_bound(self.problem, self.problem.M.matrix, enough)
             except NotANumberError:
                 return math.inf
@@ -211,12 +233,10 @@ class Boosting:
     @property
     def is_optimal(self) -> bool:
         """Whether the metric is known to be optimal to within `tol`."""
-        return self.tol > 0 and self.duality_gap() <= self.tol * self.gap_scale
+        return self.tol > 0 and self._gap() <= self.tol * self._scale()
 
-    @property
-    def gap_scale(self) -> float:
-        """What the duality gap is compared with, times `tol`."""
-        value = abs(self.objective())
+    def _scale(self) -> float:
+        value = abs(self._value())
         if isinstance(self.problem.loss, Hinge):
             # The objective of the hinge may be close to 0; alpha_max is what it is for nu = 1.
             return max(value, abs(self.memory.alpha_max))
@@ -245,7 +265,7 @@ class Boosting:
         began = time.perf_counter() - (self.history[-1].seconds if self.history else 0.0)
         self.status, self.is_over = Status.MAX_ITER, False
         try:
-            self.objective()
+            self._value()
             while (left := max_iter - self.n_tried) > 0:
                 # 1) directions and coefficients; M is not changed
                 assert self.now is not None
@@ -293,7 +313,7 @@ class Boosting:
         if not self.problem.is_dense:
             return False
         assert self.now is not None
-        if tangent_gap(self.problem, self.now) <= self.tol * self.gap_scale:
+        if tangent_gap(self.problem, self.now) <= self.tol * self._scale():
             return True
         n_evaluations = sum(step.n_evaluations for step in self.history)
         return len(self.history) + 1 >= first_gap and n_evaluations >= 2 * self.memory.bound_rounds
@@ -321,9 +341,9 @@ class Boosting:
         finally:  # the step has been taken, even if a request to stop comes here
             self.history.append(
                 Iteration(
-                    objective=self.now.value,
+                    objective=self.now.value * self.value_unit,
                     lambda_max=proposal.lambda_max * self.unit,
-                    coef=float(coefs[-1]) / self.unit if len(coefs) else 0.0,
+                    coef=float(coefs[-1]) / self.coef_unit if len(coefs) else 0.0,
                     n_violated=self.now.n_violated,
                     n_tried=proposal.n_tried,
                     n_evaluations=proposal.n_evaluations,
