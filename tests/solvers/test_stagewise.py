@@ -290,7 +290,7 @@ def test_batches_gain_what_as_many_single_directions_gain(digits: Data) -> None:
         ("logistic", "stagewise", 15, 10_000, 1),
         ("logistic", "stagewise", 16, 9_999, 1),
         ("logistic", "totally_corrective", 2, 10, 4),
-        ("smoothed_hinge", "totally_corrective", 300, 10**6, 4),
+        ("smoothed_hinge", "totally_corrective", 300, 10**6, 8),
         ("hinge", "totally_corrective", 300, 10**6, 2),
     ],
 )
