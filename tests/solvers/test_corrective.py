@@ -232,13 +232,15 @@ def test_a_fit_of_comparisons_that_can_be_satisfied_ends(loss: str, regularizer:
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 30)
     X = rng.normal(size=(60, 4))
-    X[:, 0] += 30 * y
+    X[:, 0] += 6 * y
     fit = boost(
         X,
         Comparisons.from_labels(X, y),
         loss,
         solver="totally_corrective",
         regularizer=regularizer,
+        alpha=1e-9,
+        max_iter=32,
     )
     assert fit.status is Status.CONVERGED
     assert (margins_of(fit) > 0).all()

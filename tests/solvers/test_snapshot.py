@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import astuple
+from dataclasses import astuple, fields, replace
 from functools import cache
 from typing import Any, cast
 
@@ -16,7 +16,8 @@ from sklearn.datasets import load_wine
 from boostmetric import Boosting, Comparisons, Iteration, Operator, Trace, boost
 from boostmetric.boosting import Options, solve
 from boostmetric.problem import Objective
-from boostmetric.solvers import SnapshotError
+from boostmetric.solvers import Memory, SnapshotError
+from boostmetric.solvers.proposal import Schedule
 
 Data = tuple[NDArray, Comparisons]
 Snapshot = dict[str, NDArray]
@@ -125,6 +126,20 @@ def test_a_warm_start_can_be_resumed_too(kind: str) -> None:
     resumed = run(data, kind, 4, start=start, resume=half.snapshot())
     assert np.array_equal(resumed.metric.directions, whole.metric.directions)
     assert np.array_equal(resumed.metric.coefs, whole.metric.coefs)
+
+
+def test_the_memory_of_a_solver_survives_as_arrays() -> None:
+    numbers = {
+        each.name: float(n)
+        for n, each in enumerate(fields(Memory), start=3)
+        if each.type in ("int", "float")
+    }
+    schedules = Schedule(4, 9), Schedule(2, 7)
+    memory = replace(Memory(1.5), basis=np.eye(4)[:, :2], newton=schedules, **numbers)
+    again = Memory.from_arrays(memory.to_arrays())
+    for each in fields(Memory):
+        np.testing.assert_equal(getattr(again, each.name), getattr(memory, each.name))
+    assert Memory.from_arrays(Memory(1.5).to_arrays()).basis is None
 
 
 @cache
