@@ -32,8 +32,7 @@ from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
 
 from boostmetric import BoostMetric, ComparisonOperator, Comparisons, boost, kernels, knn_error
-from boostmetric.eigen import leading_eigenpair
-from boostmetric.state import Boosting
+from boostmetric.solvers import Boosting, leading_eigenpairs
 
 TITLE = "Speed, beside one nearest-neighbour search"
 
@@ -278,7 +277,7 @@ def few_triplets(run: Run) -> Iterator[Row]:
     operator = ComparisonOperator(X, Comparisons.from_triplets(np.arange(750).reshape(250, 3)))
     scatter, duals = operator.scatter(np.ones(250)), np.ones(250)
     dense = operator.scatter_matrix(duals)
-    own = min(run.seconds(lambda: leading_eigenpair(scatter)) for _ in range(5))
+    own = min(run.seconds(lambda: leading_eigenpairs(scatter)) for _ in range(5))
     whole = min(run.seconds(lambda: np.linalg.eigh(dense)) for _ in range(3))
     yield Row(
         "250 triplets, D = 1,000: dense eigendecomposition / leading eigenvector",

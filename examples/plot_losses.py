@@ -24,7 +24,7 @@ def gaps(name: str, solver: str, max_iter: int) -> list[float]:
     found = []
 
     def look(fit: Boosting) -> bool:
-        found.append(fit.duality_gap() / fit.scale())
+        found.append(fit.duality_gap() / fit.gap_scale)
         return False
 
     hinge = name == "hinge"

@@ -1,36 +1,49 @@
-"""What several test modules share: seeded data, read-only, and the folder of real data."""
+"""What several test modules share: seeded data, read-only, objectives, and the real data."""
 
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from boostmetric import LOSSES, REGULARIZERS, Boosting, ComparisonOperator, Comparisons, Loss
-from boostmetric.engines import Local
-from boostmetric.points import binary_exponent, centred
-from boostmetric.problem import Block, Objective, Regularizer
+from boostmetric.engines import Local, Threads
+from boostmetric.points import Points, binary_exponent, centred
+from boostmetric.problem import (
+    LOSSES,
+    REGULARIZERS,
+    Block,
+    ComparisonOperator,
+    Comparisons,
+    Loss,
+    Objective,
+    Regularizer,
+    as_loss,
+)
+from boostmetric.problem.objective import check_gaps, check_weights
+from boostmetric.problem.step import Position
+from boostmetric.solvers import Boosting
 
 SMOOTH = [name for name, loss in LOSSES.items() if "stagewise" in loss.solvers]
 """The losses that are differentiable."""
 
 
 def problem_of(
-    X: NDArray,
+    X: Points,
     comparisons: Comparisons,
     loss: str | Loss = "logistic",
     alpha: float = 0.0,
     regularizer: str = "trace",
 ) -> Objective:
-    """The problem that `boost` would solve, with an absolute alpha."""
+    """The objective that `boost` would minimize, with an absolute alpha and M = 0."""
     counted = comparisons.counted()
     return Objective.of_operator(
         Local(1),
         ComparisonOperator(X, counted),
-        LOSSES[loss] if isinstance(loss, str) else loss,
+        as_loss(loss),
         REGULARIZERS[regularizer](alpha),
         counted.gaps,
         counted.weights,
@@ -38,43 +51,61 @@ def problem_of(
 
 
 def blocks_of(
-    X: NDArray,
+    X: Points,
     comparisons: Comparisons,
     loss: str | Loss,
     n_blocks: int,
     regularizer: Regularizer,
     n_jobs: int = 1,
 ) -> Objective:
-    """The same comparisons in several blocks, whose points are divided by the same power of 2."""
-    loss = LOSSES[loss] if isinstance(loss, str) else loss
-    engine, counted = Local(n_jobs), comparisons.counted()
+    """The objective with the comparisons in several blocks, each of consecutive ones.
+
+    All blocks divide the points by the same power of 2, as one block would, so the objective is
+    in the units of `block.operator.unit`.
+    """
+    counted, F, engine = comparisons.counted(), as_loss(loss), Local(n_jobs)
     exponent = binary_exponent(centred(X))
-    blocks, layout = [], []
-    for rows in np.array_split(np.arange(len(counted)), n_blocks):
-        part = counted[rows]
-        operator = ComparisonOperator(X, part, exponent=exponent, threads=engine.threads)
-        gaps, weights = (
-            None if given is None else given.astype(operator.dtype)
-            for given in (part.gaps, part.weights)
-        )
-        blocks.append(Block(operator, loss, gaps, weights, engine.threads))
-        layout.append(len(part))
-    first = blocks[0].operator
+    parts = [counted[rows] for rows in np.array_split(np.arange(len(counted)), n_blocks)]
+    blocks = engine.place([partial(block_of, X, part, F, exponent) for part in parts])
+    operator = blocks[0].operator
     return Objective(
-        engine, blocks, loss, regularizer, layout, first.n_features, first.dtype, first.is_dense
+        engine,
+        blocks,
+        F,
+        regularizer,
+        [len(part) for part in parts],
+        operator.n_features,
+        operator.dtype,
+        operator.is_dense,
     )
 
 
+def block_of(
+    X: Points, comparisons: Comparisons, loss: Loss, exponent: int, threads: Threads
+) -> Block:
+    """A new block of comparisons."""
+    operator = ComparisonOperator(X, comparisons, exponent=exponent, threads=threads)
+    m, dtype = operator.n_matrices, operator.dtype
+    gaps = check_gaps(comparisons.gaps, m, dtype)
+    weights = check_weights(comparisons.weights, m, dtype)
+    return Block(operator, loss, gaps, weights, threads)
+
+
 def margins_of(fit: Boosting) -> NDArray:
-    """The margins at M, of shape (m,)."""
-    block = fit.problem.single_block()
-    values = block.operator.values_of(fit.problem.M.metric.matrix)
-    return values if block.gaps is None else values - block.gaps
+    """The margins of all comparisons at the metric of a fit that has one block."""
+    return block_at(fit.problem)._margins
 
 
 def duals_of(fit: Boosting) -> NDArray:
-    """The duals at M, of shape (m,)."""
-    return fit.problem.loss.duals(margins_of(fit), fit.problem.single_block().weights)
+    """The duals of all comparisons there."""
+    return block_at(fit.problem)._loss_here()[1]
+
+
+def block_at(problem: Objective) -> Block:
+    """The only block of an objective, after all steps."""
+    M, block = problem.M, problem.single_block()
+    assert block._follow(Position(M.epoch, 0, M.steps))
+    return block
 
 
 def read_only(*arrays: NDArray) -> None:

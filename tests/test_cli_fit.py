@@ -23,7 +23,7 @@ from cli_tools import (
 
 from boostmetric import BoostMetric, BoostMetricCV, Comparisons, Metric
 from boostmetric.cli.progress import STOPPING, Follower
-from boostmetric.monitor import Progress
+from boostmetric.estimators.callbacks import Progress
 
 SLOW = ["--solver", "totally_corrective", "--max-iter", "1000"]
 """Settings with which a fit takes many iterations, one direction in each."""
@@ -65,7 +65,6 @@ def test_every_setting_reaches_the_estimator(
         "--init": "scale",
         "--seed": "5",
         "--jobs": "2",
-        "--engine": "threads",
     }
     words = [word for pair in options.items() for word in pair]
     common = ["fit", str(data), "-l", "kind", "-o", str(tmp_path / "m")]
@@ -84,7 +83,6 @@ def test_every_setting_reaches_the_estimator(
         "init": "scale",
         "random_state": 5,
         "n_jobs": 2,
-        "engine": "threads",
         "early_stopping": True,
     }
     assert {name: parameters[name] for name in expected} == expected
@@ -130,7 +128,7 @@ def test_choose_is_the_estimator_that_chooses(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = [{"loss": "logistic", "max_iter": 20}, {"loss": "exponential", "max_iter": 20}]
-    monkeypatch.setattr("boostmetric.selection.RECIPE", recipe)
+    monkeypatch.setattr("boostmetric.estimators.cv.RECIPE", recipe)
     said = call(capsys, "fit", data, "-l", "kind", "-o", tmp_path / "m", "--choose", "--seed", "3")
     assert said.code == 0
     X, y = made_points()
@@ -225,7 +223,7 @@ def test_errors_of_the_library_are_one_line(
     assert "must be below 1" in refusal(capsys, *common, "--alpha", "2")
     triplets = made_triplets(tmp_path / "t.npy")
     words = [*common[:4], "--comparisons", str(triplets), "--drop", "kind", "--passes", "2"]
-    assert "needs labels y: comparisons alone came." in refusal(capsys, *words)
+    assert "requires y." in refusal(capsys, *words)
     assert not (tmp_path / "m").exists()
 
 

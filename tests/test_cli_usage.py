@@ -75,11 +75,6 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["fit", "t.csv", "-o", "m", "--alpha", "x"], "a number of at least 0 is needed; got 'x'"),
         (["fit", "t.csv", "-o", "m", "--max-iter", "0"], "an integer of at least 1 is needed"),
-        (
-            ["fit", "t.csv", "-o", "m", "--engine", "spark"],
-            "serial, threads, dask, or the address of a scheduler of Dask (tcp://host:8786) is "
-            "needed; got 'spark'",
-        ),
         (["fit", "t.csv", "-o", "m", "--neighbors", "3,x"], "of at least 1 is needed; got 'x'"),
         (["fit", "t.csv", "-o", "m", "--components", "1.5"], "or a share between 0 and 1, is need"),
         (["fit", "t.csv", "-o", "m", "--kind", "quintuplets"], "one of triplets, quadruplets, pai"),

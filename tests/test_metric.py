@@ -52,7 +52,8 @@ def test_the_matrix_is_the_sum_of_the_terms(
     eigenvalues = np.linalg.eigvalsh(M)[::-1][: len(L)]
     assert metric.eigenvalues == pytest.approx(eigenvalues, rel=tolerance * 10, abs=tolerance)
     assert np.linalg.eigvalsh(metric.matrix)[0] >= -tolerance * eigenvalues[0]
-    assert {metric.matrix.dtype, L.dtype, metric.eigenvalues.dtype} == {np.dtype(dtype)}
+    assert {L.dtype, metric.eigenvalues.dtype} == {np.dtype(dtype)}
+    assert metric.matrix.dtype == np.float64
 
 
 def test_components_are_eigenvectors_of_falling_eigenvalue(rng: np.random.Generator) -> None:
@@ -79,6 +80,34 @@ def test_there_are_as_many_components_as_the_rank(
     assert metric.components.T @ metric.components == pytest.approx(
         sum_of_terms(metric), abs=J * tolerance
     )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("D", [3, 30])
+def test_directions_that_repeat_add_nothing_to_the_rank(D: int, dtype: type[np.floating]) -> None:
+    rng = np.random.default_rng(D)
+    directions = draw(rng, D, 3, dtype).directions
+    coefs = rng.exponential(size=12)
+    repeated = Metric(np.tile(directions, 4), coefs)
+    single = Metric(directions, coefs.reshape(4, 3).sum(axis=0))
+    assert repeated.components.shape == single.components.shape == (3, D)
+    tolerance = 100 * float(np.finfo(dtype).eps)
+    assert repeated.components == pytest.approx(single.components, rel=tolerance, abs=tolerance)
+    signs = np.array([1, -1, 1, -1] * 3, dtype)
+    assert Metric(np.tile(directions, 4) * signs, coefs).components.shape == (3, D)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_coefficients_are_kept_in_double_precision(dtype: type[np.floating]) -> None:
+    """Features of size 1e30 have coefficients of 1e-60, which single precision cannot hold."""
+    directions = np.eye(3, dtype=dtype)
+    for coefs in (np.array([1e-60, 3e-60, 2e-60]), np.ones(3, np.float32), np.array([1, 2, 3])):
+        metric = Metric(directions, coefs)
+        assert metric.coefs.dtype == metric.matrix.dtype == np.float64
+        assert metric.matrix == pytest.approx(np.diag(coefs), rel=1e-14)
+        assert metric.directions.dtype == metric.components.dtype == dtype
+        assert len(metric.components) == 3
+    assert metric.astype(np.float32).coefs.dtype == np.float64
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -182,7 +211,7 @@ def test_composition_is_the_metric_of_transformed_points(
     composed = outer.compose(L)
     assert composed.matrix == pytest.approx(expected, abs=tolerance, rel=tolerance)
     assert np.linalg.norm(composed.directions, axis=0) == pytest.approx(1, rel=tolerance)
-    assert composed.matrix.dtype == dtype
+    assert composed.directions.dtype == composed.components.dtype == dtype
 
     inner = draw(rng, 6, 3, dtype)
     expected = inner.components.T.astype(float) @ sum_of_terms(outer) @ inner.components
@@ -205,7 +234,7 @@ def test_astype_changes_the_precision_alone(
 ) -> None:
     metric = draw(rng)
     changed = metric.astype(dtype)
-    assert changed.matrix.dtype == dtype
+    assert changed.directions.dtype == changed.components.dtype == dtype
     assert changed.matrix == pytest.approx(metric.matrix, rel=1e-5)
 
 
@@ -275,7 +304,8 @@ def test_the_zero_metric(J: int, dtype: type[np.floating]) -> None:
     assert np.array_equal(zero.compose(np.ones((4, 2), dtype)).matrix, np.zeros((2, 2)))
     assert zero.pair_distances(X, np.array([[0, 1]])).tolist() == [0]
     assert zero.distance(X[0], X[1]) == 0
-    assert zero.matrix.dtype == zero.components.dtype == dtype
+    assert zero.components.dtype == dtype
+    assert zero.matrix.dtype == np.float64
 
 
 @pytest.mark.parametrize("J", [0, 3])

@@ -13,8 +13,8 @@ from sklearn.neighbors import NearestNeighbors
 
 from boostmetric import BoostMetric, BoostMetricCV, Comparisons, blockwise, knn_error
 from boostmetric.blockwise import blockwise_targets_and_impostors
+from boostmetric.estimators.early_stopping import hold_out_points
 from boostmetric.evaluation import unlike_share
-from boostmetric.holdout import hold_out_points
 from boostmetric.labels import Labels
 from boostmetric.mining import NONE
 
@@ -228,7 +228,7 @@ def test_early_stopping_goes_by_the_held_out_error() -> None:
 
 def test_nothing_to_hold_out() -> None:
     Y = [[1, 0], [1, 0], [0, 1], [0, 1]]
-    with pytest.raises(ValueError, match=r"holds out no point of 4, as every label keeps at least"):
+    with pytest.raises(ValueError, match=r"holds out no point of 4, because every label keeps"):
         hold_out_points(Y, np.ones(4), 0.5, np.random.RandomState(0))
 
 
@@ -264,7 +264,7 @@ def test_weights_of_which_nothing_can_be_learned() -> None:
 
 @pytest.mark.parametrize("init", ["whiten", "lda"])
 def test_transformations_by_class_are_refused(init: str) -> None:
-    with pytest.raises(ValueError, match=f"init='{init}' goes by classes, but points have several"):
+    with pytest.raises(ValueError, match=f"init='{init}' requires one class per point"):
         BoostMetric(init=init).fit(*draw())
 
 
@@ -280,9 +280,7 @@ def test_an_index_is_refused() -> None:
 
 
 def test_candidates_need_one_label_for_each_point() -> None:
-    with pytest.raises(
-        ValueError, match=r"BoostMetricCV needs one label for each point, and y has"
-    ):
+    with pytest.raises(ValueError, match=r"BoostMetricCV requires one label per point, and y has"):
         BoostMetricCV().fit(*draw())
 
 

@@ -35,9 +35,9 @@ from boostmetric import (
     Status,
 )
 from boostmetric._archive import ArchiveError, write_archive
-from boostmetric.origin import as_json
+from boostmetric.estimators.origin import as_json
 from boostmetric.plain import from_plain, to_plain
-from boostmetric.state import Iteration
+from boostmetric.solvers import Iteration
 
 Data = tuple[NDArray, NDArray]
 CV: dict[str, Any] = {
@@ -371,19 +371,22 @@ def test_plain_data_are_left_alone() -> None:
 @pytest.mark.parametrize(
     ("learner", "needed"),
     [
-        (BoostMetric(max_iter=10), ["boostmetric.estimators.BoostMetric"]),
-        (BoostMetric(max_iter=5, warm_start=True), ["boostmetric.estimators.BoostMetric"]),
-        (BoostMetricCV(**CV), ["boostmetric.selection.BoostMetricCV"]),
+        (BoostMetric(max_iter=10), ["boostmetric.estimators.boostmetric.BoostMetric"]),
+        (
+            BoostMetric(max_iter=5, warm_start=True),
+            ["boostmetric.estimators.boostmetric.BoostMetric"],
+        ),
+        (BoostMetricCV(**CV), ["boostmetric.estimators.cv.BoostMetricCV"]),
         (
             make_pipeline(
                 StandardScaler(), BoostMetric(max_iter=10), KNeighborsClassifier(algorithm="brute")
             ),
-            ["boostmetric.estimators.BoostMetric"],
+            ["boostmetric.estimators.boostmetric.BoostMetric"],
         ),
         (
             make_pipeline(BoostMetric(max_iter=10), KNeighborsClassifier(algorithm="kd_tree")),
             [
-                "boostmetric.estimators.BoostMetric",
+                "boostmetric.estimators.boostmetric.BoostMetric",
                 "sklearn.metrics._dist_metrics.EuclideanDistance64",
                 "sklearn.neighbors._kd_tree.KDTree",
             ],

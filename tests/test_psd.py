@@ -12,7 +12,7 @@ import pytest
 from conftest import SMOOTH, duals_of, read_only
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from semidefinite import optimum_of
+from semidefinite_programs import optimum_of
 
 from boostmetric import (
     REGULARIZERS,

@@ -212,7 +212,7 @@ def test_a_cell_of_table_1_is_what_scikit_learn_computes(method: str, seed: int)
 def test_methods_of_table_1_do_not_see_the_test_part(
     name: str, blobs: tuple[NDArray, NDArray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("boostmetric.selection.MAX_SPLITS", 1)
+    monkeypatch.setattr("boostmetric.estimators.cv.MAX_SPLITS", 1)
     X, y = blobs
     train, validation = Part(X[::2], y[::2]), Part(X[1::4], y[1::4])
     tests = Part(X[3::4], y[3::4]), Part(np.full((7, 5), np.nan), np.full(7, -1))

@@ -92,7 +92,7 @@ def write_archive(
 
 
 def read_archive(
-    path: str | os.PathLike[str], kind: str, version: int
+    path: str | os.PathLike[str], kind: str, version: int, oldest: int = 1
 ) -> tuple[dict[str, Any], dict[str, NDArray]]:
     """The facts and the arrays of an archive, as they were written, or an `ArchiveError`.
 
@@ -102,7 +102,7 @@ def read_archive(
     ----------
     path : the file
     kind : what it must hold
-    version : the newest format of this kind that the caller understands
+    version, oldest : the newest and the oldest format of this kind that the caller understands
     """
     path = Path(path)
     try:
@@ -110,7 +110,7 @@ def read_archive(
         if members.pop(SUMS, None) != _sums(members):
             raise ValueError(f"its contents are not those of {SUMS}")
         header = _from_json(members.pop(FACTS))
-        _check_header(path, header, kind, version)
+        _check_header(path, header, kind, version, oldest)
         arrays = {name.removesuffix(".npy"): _from_npy(data) for name, data in members.items()}
         return header["facts"], arrays
     except ArchiveError:
@@ -149,7 +149,7 @@ def _members(path: Path) -> dict[str, bytes]:
             return {name: archive.read(entry) for name, entry in entries.items()}
 
 
-def _check_header(path: Path, header: Any, kind: str, version: int) -> None:
+def _check_header(path: Path, header: Any, kind: str, version: int, oldest: int) -> None:
     if header["format"] != FORMAT or not isinstance(header["facts"], dict):
         raise ValueError(f"{FACTS} is not as boostmetric writes it")
     if header["kind"] != kind:
@@ -160,6 +160,11 @@ def _check_header(path: Path, header: Any, kind: str, version: int) -> None:
         raise ArchiveError(
             f"{path} was written by a newer boostmetric (format {header['version']} of a {kind}; "
             f"this one reads up to {version}): upgrade boostmetric."
+        )
+    if header["version"] < oldest:
+        raise ArchiveError(
+            f"{path} was written by an older boostmetric (format {header['version']} of a {kind}; "
+            f"this one reads format {oldest} and later): use the version that wrote it."
         )
 
 

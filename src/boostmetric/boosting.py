@@ -142,7 +142,7 @@ def learn_psd(
         a Lanczos iteration that becomes more accurate as the fit proceeds
     callback : called after every step with the `Boosting`; a true result ends the fit
     should_stop : called before every evaluation; a true result ends the fit with the metric of the
-        last complete step
+        last complete step, after which `callback` is called once more
     start : a metric of D features to continue from
     resume : the `Boosting.snapshot` of a fit of the same problem with the same options; the fit
         continues from there as if it had not been interrupted
@@ -179,9 +179,7 @@ def _learn(
     weights: NDArray | None,
     options: Options,
 ) -> Boosting:
-    problem = Objective.of_operator(
-        engine, operator, loss, Trace(0.0), gaps, weights, options.get("should_stop")
-    )
+    problem = Objective.of_operator(engine, operator, loss, Trace(0.0), gaps, weights)
     return solve(problem, operator.unit, options)
 
 
@@ -208,9 +206,7 @@ def solve(problem: Objective, unit: float, options: Options) -> Boosting:
         )
     batch_size = options.get("block_size")
     if batch_size is None:
-        batch_size = default_batch_size(
-            loss, name, problem.n_features, problem.n_terms, problem.is_dense
-        )
+        batch_size = default_batch_size(loss, name, problem.n_features, problem.n_terms)
     elif not (isinstance(batch_size, Integral) and batch_size >= 1):
         raise ValueError(
             "The 'block_size' parameter must be None or an int in the range [1, inf). Got "
@@ -261,6 +257,7 @@ def solve(problem: Objective, unit: float, options: Options) -> Boosting:
         problem.take(Step(start.directions.astype(problem.dtype), start.coefs * unit, 0.0))
 
     # 3) the loop
+    problem.should_stop = options.get("should_stop")
     fit.run(
         options.get("max_iter", 500),
         options.get("callback"),

@@ -7,11 +7,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 from sklearn.neighbors import NearestNeighbors
 
-from boostmetric.problem import Comparisons
 from boostmetric.labels import as_indicator
-from boostmetric.problem import ComparisonOperator
 from boostmetric.metric import Metric
 from boostmetric.points import Points, as_points
+from boostmetric.problem import ComparisonOperator, Comparisons
 
 
 def knn_error(

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from boostmetric._files import whole
 from boostmetric._version import __version__
-from boostmetric.learned import LearnedMetric
+from boostmetric.estimators import LearnedMetric
 from boostmetric.metric import Metric
 
 if TYPE_CHECKING:

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, eye_array, issparse
+from sklearn.utils import column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
 
 from boostmetric._numbers import non_negative
 from boostmetric.points import Points, as_points, distinct_points
@@ -166,6 +168,19 @@ def check_complete(known: NDArray) -> None:
             f"y has {int(missing.sum())} missing labels, the first in row {first}. Drop these "
             "points, or give them a label of their own."
         )
+
+
+def single_labels(y: ArrayLike | csr_array) -> NDArray:
+    """Labels of shape (n,), one per point; a single column is flattened, with a warning.
+
+    >>> single_labels(["a", "b"]).tolist()
+    ['a', 'b']
+    """
+    labels: NDArray = column_or_1d(csr_array(y).toarray() if issparse(y) else y, warn=True)
+    check_complete(labels)
+    if labels.dtype.kind != "O":  # scikit-learn accepts strings only
+        check_classification_targets(labels)
+    return labels
 
 
 def check_labels(

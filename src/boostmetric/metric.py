@@ -212,7 +212,8 @@ class Metric:
         """
         components = inner.components if isinstance(inner, Metric) else inner
         scaled = self.directions * np.sqrt(self.coefs)
-        return Metric.from_components(scaled.T @ components)
+        dtype = np.result_type(self.directions, components)
+        return Metric.from_components(scaled.T @ components).astype(dtype)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write this metric to a file, which `Metric.load` reads.

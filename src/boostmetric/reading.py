@@ -24,8 +24,8 @@ from boostmetric._grids import (
     pandas,
     suffix_of,
 )
-from boostmetric.problem import Comparisons
 from boostmetric.metric import Metric
+from boostmetric.problem import Comparisons
 
 __all__ = [
     "KINDS",

@@ -9,7 +9,7 @@ import pytest
 from conftest import SMOOTH, duals_of, margins_of, problem_of
 from numpy.typing import NDArray
 from scipy.linalg import eigvalsh
-from semidefinite import matrices_of, optimum_of_comparisons
+from semidefinite_programs import matrices_of, optimum_of_comparisons
 from sklearn.datasets import load_iris
 
 from boostmetric import LOSSES, Boosting, Comparisons, Metric, Operator, Status, boost

@@ -9,7 +9,7 @@ import pytest
 from conftest import margins_of, read_only
 from numpy.typing import NDArray
 from scipy.optimize import linprog
-from semidefinite import hinge_optimum_of, matrices_of
+from semidefinite_programs import hinge_optimum_of, matrices_of
 
 from boostmetric import Boosting, Comparisons, Hinge, Metric, Operator, Status, boost
 from boostmetric.solvers import hinge as hinge_module

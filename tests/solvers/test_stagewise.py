@@ -14,7 +14,7 @@ from conftest import SMOOTH, margins_of, problem_of
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize
 from scipy.special import expit, logsumexp
-from semidefinite import matrices_of
+from semidefinite_programs import matrices_of
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
@@ -23,7 +23,6 @@ from boostmetric import (
     Comparisons,
     Logistic,
     Metric,
-    Operator,
     Status,
     boost,
 )
@@ -295,8 +294,7 @@ def test_batches_gain_what_as_many_single_directions_gain(digits: Data) -> None:
     ],
 )
 def test_default_batch_sizes(loss: str, solver: str, D: int, m: int, expected: int) -> None:
-    is_dense = Operator.DENSE_UP_TO >= D
-    assert default_batch_size(LOSSES[loss], solver, D, m, is_dense) == expected
+    assert default_batch_size(LOSSES[loss], solver, D, m) == expected
 
 
 @pytest.mark.parametrize("bad", [0, -3, 2.5, "a"])

@@ -11,7 +11,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from boostmetric.learned import single_labels
+from boostmetric.labels import single_labels
 from boostmetric.pairs import split_pairs
 from boostmetric.verification import PairClassifier, Transformer
 

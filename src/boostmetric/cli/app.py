@@ -18,7 +18,6 @@ from boostmetric.cli.running import run_app
 from boostmetric.cli.using import neighbors, transform
 from boostmetric.demo import DemoError
 from boostmetric.demo import run as run_demo
-from boostmetric.engines.engine import EngineError
 
 Pictures = Annotated[
     Path,
@@ -90,4 +89,4 @@ def _boostmetric(
 
 def run(argv: list[str] | None = None) -> int:
     """Run a command and return its exit code; errors become one line on standard error."""
-    return run_app(app, "boostmetric", argv, (DemoError, EngineError))
+    return run_app(app, "boostmetric", argv, (DemoError,))

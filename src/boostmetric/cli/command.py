@@ -14,8 +14,6 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from boostmetric.engines.choice import check_engine
-
 
 class CommandError(Exception):
     """A command cannot do what it is asked to; the text says why, and what to do."""
@@ -144,22 +142,6 @@ def one_of(names: Iterable[str]) -> Callable[[str], str]:
         return text
 
     return check
-
-
-def engine(text: str) -> str:
-    """A check that a word names an engine.
-
-    >>> engine("threads")
-    'threads'
-    """
-    try:
-        check_engine(text)
-    except ValueError:
-        raise typer.BadParameter(
-            "serial, threads, dask, or the address of a scheduler of Dask (tcp://host:8786) is "
-            f"needed; got {text!r}"
-        ) from None
-    return text
 
 
 def say(text: str) -> None:

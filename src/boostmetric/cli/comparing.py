@@ -30,10 +30,8 @@ from boostmetric.cli.options import (
     labelled,
     read,
 )
-from boostmetric.estimators import BoostMetric
+from boostmetric.estimators import BoostMetric, BoostMetricCV, starting_transformation
 from boostmetric.evaluation import knn_error
-from boostmetric.initial import starting_transformation
-from boostmetric.selection import BoostMetricCV
 
 
 class FailedError(Exception):

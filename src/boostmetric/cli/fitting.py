@@ -31,14 +31,12 @@ from boostmetric.cli.options import (
 )
 from boostmetric.cli.progress import Follower
 from boostmetric.cli.settings import DEFAULTS
-from boostmetric.comparisons import Comparisons
-from boostmetric.estimators import BoostMetric
-from boostmetric.initial import CENTRING
+from boostmetric.estimators import RECIPE, BoostMetric, BoostMetricCV, listening
+from boostmetric.estimators.initial import CENTRING
 from boostmetric.metric import Metric
-from boostmetric.monitor import listening
+from boostmetric.problem import Comparisons
 from boostmetric.reading import Table, may_hold_labels, read_comparisons
-from boostmetric.selection import RECIPE, BoostMetricCV
-from boostmetric.state import Status
+from boostmetric.solvers import Status
 
 INSTEAD = "or give --comparisons"
 """What there is beside labels."""
@@ -84,7 +82,6 @@ def fit(
     neighbors: settings.Targets = DEFAULTS["n_neighbors"],
     init: settings.Init = DEFAULTS["init"],
     early_stopping: settings.EarlyStopping = DEFAULTS["early_stopping"],
-    engine: settings.Engine = DEFAULTS["engine"],
     choose: Choose = False,
     seed: Seed = 0,
     jobs: Jobs = 1,

@@ -33,7 +33,7 @@ from boostmetric.cli.options import (
 )
 from boostmetric.cli.settings import DEFAULTS, advice
 from boostmetric.metric import Metric
-from boostmetric.state import Status
+from boostmetric.solvers import Status
 
 PICTURES = ("projection", "spectrum", "convergence", "distances", "roc")
 """What `plot` can draw."""

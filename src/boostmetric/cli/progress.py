@@ -17,7 +17,7 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from boostmetric.cli.command import say
-from boostmetric.monitor import Progress
+from boostmetric.estimators import Progress
 
 EVERY = 10.0
 """Seconds from one line to the next where standard error is no terminal."""
@@ -26,7 +26,7 @@ STOPPING = "Stopping after this iteration, and keeping what was learned. Ctrl-C 
 
 
 class Follower:
-    """Shows what `boostmetric.monitor.listening` tells it: a live bar, or a line now and then.
+    """Shows what `boostmetric.estimators.listening` tells it: a live bar, or a line now and then.
 
     Until the first iteration is done there is nothing to keep, and Ctrl-C is a KeyboardInterrupt.
     After that, the first Ctrl-C makes it ask for the end of the fit; `interrupted` says so. The

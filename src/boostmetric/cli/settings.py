@@ -7,13 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from boostmetric.cli.command import count, engine, neighbor_counts, number, one_of, rank
-from boostmetric.estimators import BoostMetric
-from boostmetric.initial import INITS
-from boostmetric.losses import LOSSES
-from boostmetric.regularizers import REGULARIZERS
-from boostmetric.solvers import SOLVERS
-from boostmetric.state import Status
+from boostmetric.cli.command import count, neighbor_counts, number, one_of, rank
+from boostmetric.estimators import INITS, BoostMetric
+from boostmetric.problem import LOSSES, REGULARIZERS
+from boostmetric.solvers import SOLVERS, Status
 
 DEFAULTS = BoostMetric().get_params()
 
@@ -28,7 +25,6 @@ PARAMETERS = {
     "neighbors": "n_neighbors",
     "init": "init",
     "early_stopping": "early_stopping",
-    "engine": "engine",
 }
 """What `BoostMetric` calls an option."""
 
@@ -104,17 +100,6 @@ Init = Annotated[
 EarlyStopping = Annotated[
     bool,
     typer.Option("--early-stopping", help="Stop where the error on held-out data is lowest."),
-]
-
-Engine = Annotated[
-    str | None,
-    typer.Option(
-        "--engine",
-        parser=engine,
-        metavar="NAME",
-        help="Who works on blocks of comparisons: serial, threads, dask, or the address of a "
-        "scheduler of Dask (tcp://host:8786). By default there are no blocks.",
-    ),
 ]
 
 

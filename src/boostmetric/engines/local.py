@@ -112,7 +112,7 @@ class Local:
 
 @cache
 def _controller() -> ThreadpoolController:
-    """The BLAS libraries of NumPy and SciPy, which are loaded by now; finding them takes a while."""
+    """The BLAS libraries of NumPy and SciPy, which are loaded by now; finding them takes time."""
     return ThreadpoolController().select(user_api="blas")
 
 
@@ -122,30 +122,39 @@ class _BlasLimit:
     def __init__(self) -> None:
         self._lock = Lock()
         self._n_users = 0
-        self._limiter: Any = None
-        self._n_threads = 1
+        self._before: list[int] = []
 
     def acquire(self) -> None:
         with self._lock:
             if self._n_users == 0:
-                self._n_threads = self._current()
-                self._limiter = _controller().limit(limits=1)
+                self._before = self._current()
+                self._set([1] * len(self._before))
             self._n_users += 1
 
     def release(self) -> None:
         with self._lock:
             self._n_users -= 1
             if self._n_users == 0:
-                self._limiter.restore_original_limits()
+                self._set(self._before)
 
     def n_threads(self) -> int:
         """The number of threads that BLAS has apart from this limit."""
         with self._lock:
-            return self._n_threads if self._n_users else self._current()
+            return max(self._before if self._n_users else self._current(), default=1)
 
     @staticmethod
-    def _current() -> int:
-        return max((library["num_threads"] for library in _controller().info()), default=1)
+    def _current() -> list[int]:
+        return [library.num_threads or 1 for library in _controller().lib_controllers]
+
+    @staticmethod
+    def _set(numbers: list[int]) -> None:
+        for library, number in zip(_controller().lib_controllers, numbers, strict=True):
+            # As of version 3.7, threadpoolctl ignores all threads but the one that was the first to
+            # set a limit, and that may be another one, which no longer uses it.
+            release = getattr(library, "clear_controlling_thread", lambda force: None)
+            release(force=True)
+            library.set_num_threads(number)
+            release(force=True)
 
 
 _LIMIT = _BlasLimit()

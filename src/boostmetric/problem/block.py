@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,15 +74,17 @@ class Block:
         self._chunks = chunks(m, CHUNK)
         if len(self._chunks) > 1 and not is_mergeable(loss):
             self._chunks = [slice(0, m)]
-        self._epoch = self._n_steps = 0
+        self._epoch, self._n_steps = -1, 0
         self._margins = self._minus_gaps(np.zeros(m, dtype=operator.dtype))
         # The loss at the margins, or None if it has not been computed yet.
         self._at_margins: tuple[float, NDArray] | None = None
-        # Directions with their measures; a single one with its responses.
-        self._measured: tuple[NDArray, NDArray] | None = None
+        # Directions with their measures, and whether these were computed all at once: products
+        # round by the number of columns. A single direction with its responses.
+        self._measured: tuple[NDArray, NDArray, bool] | None = None
         self._response: tuple[NDArray, NDArray] | None = None
         # The last point tried on a slice, with its margins and the loss there. A step usually goes
-        # to it, and need not compute it again.
+        # to it, and need not compute it again; unless its directions were not measured at once,
+        # which a block that repeats the step would do.
         self._tried: tuple[NDArray, NDArray, float, NDArray, tuple[float, NDArray]] | None = None
         self._projected: tuple[NDArray, Operator] | None = None
         self._probed: tuple[Operator, NDArray, NDArray, tuple[float, NDArray]] | None = None
@@ -153,12 +156,14 @@ class Block:
             return None
         margins = self._moved(Step(directions, coefs, scale))
         value, duals = self._loss(margins)
-        self._tried = (directions, coefs, scale, margins, (value, duals))
+        measures = self._measures(directions)
+        self._tried = None
+        if measures is None or (self._measured is not None and self._measured[2]):
+            self._tried = (directions, coefs, scale, margins, (value, duals))
         slopes = np.zeros(2 + directions.shape[1])
         slopes[0] = value
         if with_scale:
             slopes[1] = -np.sum(duals * self._plus_gaps(self._margins), dtype=np.float64)
-        measures = self._measures(directions)
         if measures is not None:
             slopes[2:] = -(self.operator.collect(duals).astype(measures.dtype) @ measures)
         else:
@@ -212,11 +217,15 @@ class Block:
         scatter = None if is_alone else operator.scatter_matrix(duals)
         return value, slope, scatter, operator.scatter_matrix(curved)
 
-    def absolute_scatter_at(self, Y: NDArray, basis: NDArray | None) -> tuple[float, NDArray]:
-        """F and Σ |u_r|·|A_r| at M', or Σ |A_r| if all u_r are 0."""
+    def absolute_scatter_at(self, Y: NDArray, basis: NDArray | None) -> tuple[float, bool, NDArray]:
+        """F, whether Σ |u_r|·|A_r| at M' is not 0, and this sum, or Σ |A_r| if it is.
+
+        It is 0 if all u_r are 0, or all but those of comparisons of equal points.
+        """
         operator, _, (value, duals) = self._probe(Y, basis)
-        sizes = np.abs(duals)
-        return value, operator.absolute_scatter(sizes if sizes.any() else np.ones_like(sizes))
+        scatter = operator.absolute_scatter(np.abs(duals))
+        counts = bool(scatter.any())
+        return value, counts, scatter if counts else operator.absolute_scatter(np.ones_like(duals))
 
     def _part(
         self, value: float, duals: NDArray, margins: NDArray, scatter: NDArray | None
@@ -237,7 +246,7 @@ class Block:
         if position.epoch != self._epoch or known > position.last:
             self._epoch, self._n_steps = position.epoch, 0
             self._margins = self._minus_gaps(np.zeros_like(self._margins))
-            self._at_margins = self._scatter = None
+            self._at_margins = self._scatter = self._tried = None
         for step in position.steps[self._n_steps - position.first :]:
             self._take(step)
         return True
@@ -246,26 +255,21 @@ class Block:
         tried, self._tried, self._scatter = self._tried, None, None
         if (
             tried is not None
-            and step.scale != 0
             and tried[2] == step.scale
             and np.array_equal(tried[1], step.coefs)
             and np.array_equal(tried[0], step.directions)
         ):
             self._margins, self._at_margins = tried[3], tried[4]
         else:
-            if step.scale == 0:
-                # Measures kept from earlier steps may differ from those of all directions at once
-                # in the last bits, which a block that repeats this step alone would not know.
-                self._measured = None
-            self._margins, self._at_margins = self._moved(step), None
+            self._margins, self._at_margins = self._moved(step, at_once=True), None
         self._n_steps += 1
 
-    def _moved(self, step: Step) -> NDArray:
-        """The margins after a step from M."""
-        dtype = self.operator.dtype
+    def _moved(self, step: Step, at_once: bool = False) -> NDArray:
+        """The margins after a step from M; `at_once` is for `_measures`."""
+        dtype: Any = self.operator.dtype
         if step.directions.shape[1] == 1:
-            change = dtype.type(step.coefs[0]) * self._responses(step.directions[:, 0])
-        elif (measures := self._measures(step.directions)) is not None:
+            change = self._responses(step.directions[:, 0]) * dtype.type(step.coefs[0])
+        elif (measures := self._measures(step.directions, at_once)) is not None:
             change = self.operator.expand(measures @ step.coefs.astype(dtype))
         else:
             metric = Metric(step.directions, step.coefs)
@@ -277,21 +281,25 @@ class Block:
             change += dtype.type(step.scale) * self._plus_gaps(self._margins)
         return self._minus_gaps(change)
 
-    def _measures(self, directions: NDArray) -> NDArray | None:
-        """The measures (P, k) of directions, or None if they are too many to be kept."""
+    def _measures(self, directions: NDArray, at_once: bool = False) -> NDArray | None:
+        """The measures (P, k) of directions, or None if they are too many to be kept.
+
+        Unless they have to be computed at once, those of the first directions may be known.
+        """
         k, operator = directions.shape[1], self.operator
         if k > min(4 * operator.n_features, MAX_ENTRIES // operator.n_measures):
             return None
         if self._measured is not None:
-            known, measures = self._measured
+            known, measures, is_whole = self._measured
             n_known = known.shape[1]
-            if n_known <= k and np.array_equal(known, directions[:, :n_known]):
+            is_usable = n_known <= k and (not at_once or (is_whole and n_known == k))
+            if is_usable and np.array_equal(known, directions[:, :n_known]):
                 if n_known < k:
                     new = operator.measures(directions[:, n_known:])
                     measures = np.column_stack([measures, new])
-                    self._measured = directions, measures
+                    self._measured = directions, measures, False
                 return measures
-        self._measured = directions, operator.measures(directions)
+        self._measured = directions, operator.measures(directions), True
         return self._measured[1]
 
     def _responses(self, direction: NDArray) -> NDArray:

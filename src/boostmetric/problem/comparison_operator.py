@@ -17,6 +17,7 @@ sums are added in their order, so the results do not depend on the number of thr
 from __future__ import annotations
 
 from copy import copy
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -232,10 +233,14 @@ class ComparisonOperator(Operator):
                     loops.sparse_rows(H.indptr, H.indices, H.data, self.X, begin, product)
                 else:
                     first, last = H.indptr[begin], H.indptr[end]
-                    rows = H.data[first:last], H.indices[first:last], H.indptr[begin : end + 1] - first
+                    rows = (
+                        H.data[first:last],
+                        H.indices[first:last],
+                        H.indptr[begin : end + 1] - first,
+                    )
                     product = csr_matrix(rows, shape=(end - begin, n)) @ self.X
-                part = self.X[begin:end].T @ product
-                half += part.toarray() if issparse(part) else part
+                added: Any = self.X[begin:end].T @ product
+                half += added.toarray() if issparse(added) else added
             return half
 
         per_span = size * -(-n // (size * MAX_SPANS))
@@ -283,9 +288,7 @@ class ComparisonOperator(Operator):
 
         def collect_span(number: int) -> NDArray:
             part = incidence[number]
-            transposed = csc_matrix(
-                (part.data, part.indices, part.indptr), shape=part.shape[::-1]
-            )
+            transposed = csc_matrix((part.data, part.indices, part.indptr), shape=part.shape[::-1])
             collected: NDArray = transposed @ duals[ends[number] : ends[number + 1]]
             return collected
 

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from boostmetric._numbers import finite, non_negative
 from boostmetric._warn import warn
 from boostmetric.blockwise import blockwise_targets_and_impostors
+from boostmetric.engines import Threads, single_blas_thread
 from boostmetric.labels import Labels, check_labels, label_array
 from boostmetric.mining import NONE, labelled_triplets, nearest_targets_and_impostors
 from boostmetric.neighbors import Index, indexed_targets_and_impostors
@@ -96,7 +97,8 @@ class Comparisons:
             labels a point are for "exact" only
         sample_weight : array of shape (n,), the weight of the comparisons that a point is the
             first point of. A point of weight 0 takes no part at all
-        n_jobs : number of threads for the search; the result does not depend on it
+        n_jobs : number of threads of the search, on which the result does not depend; None uses the
+            cores available to the process
 
         Examples
         --------
@@ -114,9 +116,10 @@ class Comparisons:
                 raise ValueError(f"{name}={number} will not do: at least 1 is needed.")
         rows = np.arange(len(labels)) if weights is None else np.flatnonzero(weights > 0)
         labels = labels[rows]
-        targets, impostors, recall = _nearest(
-            points[rows], labels, (n_targets, n_impostors), neighbors, n_jobs
-        )
+        with single_blas_thread():  # the threads of the search share out the work
+            targets, impostors, recall = _nearest(
+                points[rows], labels, (n_targets, n_impostors), neighbors, n_jobs
+            )
         _warn_of_missing(labels, targets, "target", "n_targets")
         _warn_of_missing(labels, impostors, "impostor", "n_impostors")
         triplets = rows[labelled_triplets(np.arange(len(rows)), targets, impostors)]
@@ -351,7 +354,8 @@ def _nearest(
     neighbors: str | Index,
     n_jobs: int | None,
 ) -> tuple[NDArray, NDArray, float | None]:
-    """Targets and impostors, and the recall of the index where there is one."""
+    """Targets and impostors, and the recall of the index if there is one."""
+    n_jobs = Threads(n_jobs).n_jobs
     is_exact = isinstance(neighbors, str) and neighbors == "exact"
     if issparse(points) or labels.classes is None:
         if not is_exact:

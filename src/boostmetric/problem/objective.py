@@ -2,7 +2,7 @@
 
 A solver never sees points, comparisons or an engine. It asks an `Objective`, which asks the blocks:
 each query is one round over all of them, except for the products with the scatter of many features,
-which are a round each. M changes in `take` only.
+which are a round each. M changes in `take` and `restore` only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from boostmetric.problem.block import Block, Part
 from boostmetric.problem.losses import Loss, is_mergeable
 from boostmetric.problem.operators import Operator, symmetric_operator
 from boostmetric.problem.regularizers import Regularizer
-from boostmetric.problem.step import Position, Step, Sum
+from boostmetric.problem.step import EPOCHS, Position, Step, Sum
 
 Result = TypeVar("Result")
 
@@ -34,7 +34,7 @@ class Engine(Protocol):
         ...
 
 
-class StopRequested(Exception):  # noqa: N818
+class StopRequested(Exception):
     """The fit was asked to end, in the middle of a step. M is as before the step."""
 
 
@@ -70,7 +70,10 @@ class Objective:
     n_features : D
     dtype : of directions and margins
     is_dense : whether matrices of shape (D, D) are formed
-    should_stop : called before every query; a true result raises `StopRequested`
+
+    Attributes
+    ----------
+    should_stop : if set, called before every query; a true result raises `StopRequested`
     """
 
     def __init__(
@@ -83,7 +86,6 @@ class Objective:
         n_features: int,
         dtype: np.dtype,
         is_dense: bool = True,
-        should_stop: Callable[[], bool] | None = None,
     ) -> None:
         if len(blocks) > 1 and not is_mergeable(loss):
             raise ValueError(
@@ -93,13 +95,10 @@ class Objective:
             )
         self.engine, self.blocks, self.loss, self.regularizer = engine, blocks, loss, regularizer
         self.layout, self.n_terms, self.n_features = tuple(layout), sum(layout), n_features
-        self.dtype, self.is_dense, self.should_stop = np.dtype(dtype), is_dense, should_stop
+        self.dtype, self.is_dense = np.dtype(dtype), is_dense
+        self.should_stop: Callable[[], bool] | None = None
         self.n_rounds = 0
-        self.M = Sum(
-            self.n_features,
-            self.dtype,
-            matrix=np.zeros((self.n_features,) * 2) if is_dense else None,
-        )
+        self.M = self.zero()
         self._n_sent = 0
 
     @classmethod
@@ -111,7 +110,6 @@ class Objective:
         regularizer: Regularizer,
         gaps: NDArray | None = None,
         weights: NDArray | None = None,
-        should_stop: Callable[[], bool] | None = None,
     ) -> Objective:
         """The objective of one block, that of an operator, with gaps b_r and weights c_r > 0."""
         block = Block(
@@ -130,18 +128,25 @@ class Objective:
             operator.n_features,
             operator.dtype,
             operator.is_dense,
-            should_stop,
         )
 
+    def zero(self) -> Sum:
+        """M = 0."""
+        matrix = np.zeros((self.n_features,) * 2) if self.is_dense else None
+        return Sum(self.n_features, self.dtype, matrix=matrix)
+
     def take(self, step: Step) -> None:
-        """Change M; the only place where it changes."""
-        self.restore(self.M.after(step))
+        """Change M by a step."""
+        self.M = self.M.after(step)
+        if step.scale == 0:
+            self._n_sent = 0
 
     def restore(self, M: Sum) -> None:
-        """Go to an M that was reached before, or that a step leads to."""
-        if M.epoch != self.M.epoch or len(M.steps) < len(self.M.steps):
-            self._n_sent = 0
-        self.M = M
+        """Go back to an M before the last step, or to one of another fit of the same problem.
+
+        It is a new epoch: blocks must not confuse its next steps with those that are undone.
+        """
+        self.M, self._n_sent = replace(M, epoch=next(EPOCHS)), 0
 
     def evaluate(self, with_scatter: bool = True) -> Evaluation:
         """The objective at M; the scatter of many features is an operator, for use at this M only.
@@ -199,9 +204,9 @@ class Objective:
 
     def response_sizes(self, directions: NDArray) -> NDArray:
         """The mean of |v_jᵀA_r v_j| in the weights of the terms, for every direction."""
-        sums = sum(self._call(Block.response_sizes, directions))
-        sizes: NDArray = sums[:-1] / sums[-1]
-        return sizes
+        parts = self._call(Block.response_sizes, directions)
+        sums = weighted_sum(np.ones(len(parts)), parts)
+        return sums[:-1] / sums[-1]
 
     def evaluate_at(
         self, Y: NDArray, basis: NDArray | None = None, with_scatter: bool = True
@@ -227,15 +232,18 @@ class Objective:
             factors = self.loss.merge(values)[1]
             changes = self.loss.merge_change(values, slopes)
             curved = weighted_sum(factors, [part[3] for part in parts])
-            curved -= weighted_sum(changes, [part[2] for part in parts])
+            curved -= weighted_sum(changes, [part[2] for part in parts if part[2] is not None])
         return curved + self.regularizer.hessian(N, _gram(basis))
 
     def absolute_scatter_at(self, Y: NDArray, basis: NDArray | None = None) -> NDArray:
-        """Σ |u_r|·|A_r| at Y, or a multiple of Σ |A_r| if all u_r are 0; of the shape of Y."""
-        values, scatters = zip(*self._call(Block.absolute_scatter_at, Y, basis), strict=True)
-        if len(values) == 1:
-            return np.asarray(scatters[0], dtype=np.float64)
-        return weighted_sum(self.loss.merge(np.array(values))[1], scatters)
+        """Σ |u_r|·|A_r| at Y, or a multiple of Σ |A_r| if that is 0; of the shape of Y."""
+        parts = self._call(Block.absolute_scatter_at, Y, basis)
+        if len(parts) == 1:
+            return np.asarray(parts[0][2], dtype=np.float64)
+        factors = self.loss.merge(np.array([part[0] for part in parts]))[1]
+        if any(part[1] for part in parts):
+            factors = factors * [part[1] for part in parts]
+        return weighted_sum(factors, [part[2] for part in parts])
 
     def single_block(self) -> Block:
         """The only block, for the solver that needs all comparisons in one place."""

@@ -237,8 +237,8 @@ class LowRankOperator(Operator):
         weights = np.asarray(signs, dtype=dtype)
         if weights.shape not in ((k,), (m, k)):
             raise ValueError(
-                f"signs must have shape ({k},) or ({m}, {k}) for factors of shape {stack.shape}; got "
-                f"shape {weights.shape}."
+                f"signs must have shape ({k},) or ({m}, {k}) for factors of shape {stack.shape}; "
+                f"got shape {weights.shape}."
             )
         if not (np.isfinite(stack).all() and np.isfinite(weights).all()):
             raise ValueError("factors and signs must be finite.")

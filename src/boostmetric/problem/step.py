@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
 from boostmetric.metric import Metric
+
+EPOCHS = count()
+"""Numbers of epochs. Steps of one epoch follow on each other; no two sequences share a number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,14 +34,14 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """M after the steps since it was last replaced, which was for the `epoch`-th time.
+    """M after the steps since it was last replaced, which began the epoch of this number.
 
     `matrix` is kept for a moderate number of features only, otherwise it is None.
     """
 
     n_features: int
     dtype: np.dtype
-    epoch: int = 0
+    epoch: int = field(default_factory=EPOCHS.__next__)
     steps: tuple[Step, ...] = ()
     trace: float = 0.0
     matrix: NDArray | None = None
@@ -53,7 +57,7 @@ class Sum:
         return Sum(
             self.n_features,
             self.dtype,
-            self.epoch + replaced,
+            next(EPOCHS) if replaced else self.epoch,
             (step,) if replaced else (*self.steps, step),
             (0.0 if replaced else step.scale * self.trace) + float(step.coefs.sum()),
             matrix,

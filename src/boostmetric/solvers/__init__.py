@@ -3,7 +3,7 @@
 They see an `Objective` and never points, labels, engines or files.
 """
 
-from boostmetric.problem import REGULARIZERS, Hinge, Loss
+from boostmetric.problem import REGULARIZERS, Hinge, Loss, Operator
 from boostmetric.solvers import corrective, hinge
 from boostmetric.solvers.corrective import TotallyCorrective
 from boostmetric.solvers.eigen import EIGEN_SOLVERS, FOLLOWED, leading_eigenpairs
@@ -60,9 +60,7 @@ MAX_MEASURES = 1 << 25
 """Measures of the directions of a batch that are held in memory (256 MB in float64)."""
 
 
-def default_batch_size(
-    loss: Loss, solver: str, n_features: int, n_terms: int, is_dense: bool
-) -> int:
+def default_batch_size(loss: Loss, solver: str, n_features: int, n_terms: int) -> int:
     """Directions per step, unless another number is given."""
     if isinstance(loss, Hinge):
         return hinge.BATCH_SIZE
@@ -71,7 +69,7 @@ def default_batch_size(
         return corrective.BATCH_SIZE if few else 2 * corrective.BATCH_SIZE
     if n_features < MIN_FEATURES_FOR_BATCHES or n_terms < MIN_TERMS_FOR_BATCHES:
         return 1
-    if not is_dense:
+    if n_features > Operator.DENSE_UP_TO:
         return FOLLOWED
     return min(MAX_BATCH_SIZE, n_features // 2, max(FOLLOWED, MAX_MEASURES // n_terms))
 

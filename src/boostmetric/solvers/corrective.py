@@ -1,4 +1,4 @@
-"""The totally corrective solver: all coefficients are optimized again in each step (Algorithm 4)."""
+"""The totally corrective solver: each step optimizes all coefficients again (Algorithm 4)."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class TotallyCorrective:
             memory.basis,
             memory.n_steps,
         )
-        vectors = vectors.astype(objective.dtype, copy=False)
         memory = replace(memory, basis=basis)
+        vectors = vectors.astype(objective.dtype)  # the scatter is in float64
         excess = values - regularizer.threshold
         new = vectors[:, excess > 0]
         # 2) Newton steps from M

@@ -80,7 +80,8 @@ def find_directions(
     if isinstance(A, np.ndarray):
         size = max(size, float(np.linalg.norm(A)))
     noise = ROUNDING * np.finfo(np.float64).eps * size
-    return np.where(values > threshold + noise, values, np.minimum(values, threshold)), vectors, basis
+    values = np.where(values > threshold + noise, values, np.minimum(values, threshold))
+    return values, vectors, basis
 
 
 def leading_eigenpairs(

@@ -7,8 +7,8 @@ The program is kept in its dual form,
 
 because there a new direction is a new row: the basis of the simplex method has as many rows as
 there are directions, not comparisons, and what was optimal without the new row is where the dual
-simplex method continues. The coefficients w_j are the multipliers of the rows; they sum to 1 because
-π is free. Rows that have been slack for a while are removed.
+simplex method continues. The coefficients w_j are the multipliers of the rows; they sum to 1
+because π is free. Rows that have been slack for a while are removed.
 
 The duals of such a program jump as rows are added. A direction found half-way between them and the
 best duals so far, those with the highest lower bound, is worth more (Wentges 1997).

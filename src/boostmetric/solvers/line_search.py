@@ -44,8 +44,8 @@ def line_search(objective: Objective, direction: NDArray) -> LineSearch:
     h are the responses to the direction, u(w) the duals at the margins ρ + w·h, and p + q·w is the
     slope of the regularizer; for the trace it is alpha (EQ:w and EQ:w2). The left side falls in w,
     and exceeds p at w = 0 if the direction lowers the objective. Split it by sign into a gain
-    P(w) = Σ (u·h)₊ and a cost N(w) = p + q·w + Σ (u·h)₋: the root is that of log P − log N, which is
-    close to a straight line if the duals decay exponentially, so secant steps (inside a bracket,
+    P(w) = Σ (u·h)₊ and a cost N(w) = p + q·w + Σ (u·h)₋: the root is that of log P − log N, which
+    is close to a straight line if the duals decay exponentially, so secant steps (inside a bracket,
     halved where they fail) need few evaluations where P − N itself would need many.
 
     The relative error of the coefficient is about 1e-10 (float64) or 1e-6 (float32). It is 0 if

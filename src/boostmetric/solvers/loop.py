@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -194,7 +194,7 @@ class Boosting:
                     bound = self.solver.lower_bound(self.problem)
                 else:
                     assert self.problem.M.matrix is not None
-                    enough = self.tol * self._gap_scale
+                    enough = self.tol * self.gap_scale
                     bound = lower_bound(self.problem, self.problem.M.matrix, enough)
             except NotANumberError:
                 return math.inf
@@ -211,10 +211,11 @@ class Boosting:
     @property
     def is_optimal(self) -> bool:
         """Whether the metric is known to be optimal to within `tol`."""
-        return self.tol > 0 and self.duality_gap() <= self.tol * self._gap_scale
+        return self.tol > 0 and self.duality_gap() <= self.tol * self.gap_scale
 
     @property
-    def _gap_scale(self) -> float:
+    def gap_scale(self) -> float:
+        """What the duality gap is compared with, times `tol`."""
         value = abs(self.objective())
         if isinstance(self.problem.loss, Hinge):
             # The objective of the hinge may be close to 0; alpha_max is what it is for nu = 1.
@@ -237,7 +238,8 @@ class Boosting:
         Parameters
         ----------
         max_iter : number of directions that are tried at most
-        callback : called after every step; a true result ends the fit
+        callback : called after every step, and once more if the fit is interrupted in the middle of
+            one; a true result ends the fit
         first_gap : the step after which the duality gap is computed for the first time
         """
         began = time.perf_counter() - (self.history[-1].seconds if self.history else 0.0)
@@ -273,7 +275,9 @@ class Boosting:
                     return
         except StopRequested:
             self.status = Status.STOPPED
-            self.problem.should_stop = None  # it has been obeyed; later queries are of the user
+            self.problem.should_stop = None  # later queries are those of the user
+            if callback is not None and self.history:
+                callback(self)
         except NotANumberError as error:
             self.status = Status.FAILED
             failure = NotANumberError(
@@ -289,7 +293,7 @@ class Boosting:
         if not self.problem.is_dense:
             return False
         assert self.now is not None
-        if tangent_gap(self.problem, self.now) <= self.tol * self._gap_scale:
+        if tangent_gap(self.problem, self.now) <= self.tol * self.gap_scale:
             return True
         n_evaluations = sum(step.n_evaluations for step in self.history)
         return len(self.history) + 1 >= first_gap and n_evaluations >= 2 * self.memory.bound_rounds
@@ -386,34 +390,28 @@ class Boosting:
                     "which float32 cannot continue accurately. Continue with "
                     f"{len(layout)} blocks, or start again."
                 )
-            M = Sum(
-                self.n_features,
-                self.problem.dtype,
-                epoch=self.problem.M.epoch + 1,
-                matrix=None
-                if self.problem.M.matrix is None
-                else np.zeros_like(self.problem.M.matrix),
-            )
+            M = self.problem.zero()
             ends = np.cumsum(saved["sizes"])
             directions, coefs = saved["directions"], saved["coefs"]
+            scales, table = saved["scales"], saved["history"]
             if directions.shape != (self.n_features, ends[-1] if len(ends) else 0):
                 raise SnapshotError("the snapshot has directions of another shape.")
             if coefs.shape != (directions.shape[1],):
                 raise SnapshotError("the snapshot has another number of coefficients.")
-            for name in ("directions", "coefs", "scales", "alpha", "first_value"):
-                if not np.isfinite(saved[name]).all():
-                    raise SnapshotError(f"the snapshot has {name} that are not finite.")
-            if np.isnan(saved["history"][:, 0]).any() or np.isnan(saved["memory_numbers"]).any():
-                raise SnapshotError("the snapshot has numbers that are NaN.")
-            if (coefs < 0).any():
+            memory = Memory.from_arrays(with_prefix(saved, "memory_"))
+            alpha, first_value = float(saved["alpha"]), float(saved["first_value"])
+            finite: list[Any] = [directions, coefs, scales, alpha, first_value, memory.alpha_max]
+            finite.append(np.delete(table, HISTORY_GAP, axis=1))
+            finite += [] if memory.basis is None else [memory.basis]
+            if not all(np.isfinite(each).all() for each in finite) or math.isnan(memory.bound):
+                raise SnapshotError("the snapshot has numbers that are not finite.")
+            if (coefs < 0).any() or (scales < 0).any() or alpha < 0:
                 raise SnapshotError("the snapshot has negative coefficients.")
-            for end, size, scale in zip(ends, saved["sizes"], saved["scales"], strict=True):
+            for end, size, scale in zip(ends, saved["sizes"], scales, strict=True):
                 part = slice(end - size, end)
                 columns = np.ascontiguousarray(directions[:, part], dtype=self.problem.dtype)
                 M = M.after(Step(columns, coefs[part], float(scale)))
-            history = history_from(saved["history"])
-            memory = Memory.from_arrays(with_prefix(saved, "memory_"))
-            alpha, first_value = float(saved["alpha"]), float(saved["first_value"])
+            history = history_from(table)
             has_gap = bool(saved["has_gap"])
             if isinstance(self.solver, SoftMarginSolver):
                 program = with_prefix(saved, "program_")
@@ -425,8 +423,12 @@ class Boosting:
         self.problem.regularizer = replace(self.problem.regularizer, alpha=alpha)
         self.problem.restore(M)
         self.history, self.memory, self.first_value = history, memory, first_value
-        self._gap_at = M if has_gap else None
+        self._gap_at = self.problem.M if has_gap else None
         self.now = None
+
+
+HISTORY_GAP = [each.name for each in fields(Iteration)].index("duality_gap")
+"""The column of a history table that may have NaN and infinity."""
 
 
 def with_prefix(arrays: Mapping[str, NDArray], prefix: str) -> dict[str, NDArray]:

@@ -47,6 +47,9 @@ MAX_FACES = 4
 PARTS = (1.0, 0.5, 0.25, 0.1, 0.03)
 """Parts of a step that are tried until the objective falls."""
 
+HUGE = float(np.sqrt(np.finfo(np.float64).max))
+"""Where H vanishes a solution would be infinite; entries beyond this have no finite squares."""
+
 Map = Callable[[NDArray], NDArray]
 """A linear map of symmetric matrices."""
 
@@ -127,7 +130,7 @@ def conjugate_gradients(
     size = initial = float(np.sum(residual * preconditioned))
     n_products = 0
     while n_products < effort * MAX_PRODUCTS and size > (ACCURACY / effort) ** 2 * initial:
-        if not np.isfinite(search).all():
+        if not np.abs(search).max(initial=0.0) < HUGE:  # also if it is NaN
             break
         image = hessian(search)
         n_products += 1
@@ -143,9 +146,7 @@ def conjugate_gradients(
     return (solution if finite else np.zeros_like(target)), n_products
 
 
-def axes(
-    objective: Objective, Y: NDArray, basis: NDArray | None = None
-) -> tuple[NDArray, NDArray]:
+def axes(objective: Objective, Y: NDArray, basis: NDArray | None = None) -> tuple[NDArray, NDArray]:
     """Eigenvalues and eigenvectors of the absolute scatter, without null directions of the data."""
     values, vectors = eigh(objective.absolute_scatter_at(Y, basis))
     used = values > 16 * np.finfo(objective.dtype).eps * values[-1]
@@ -223,6 +224,7 @@ def turning_step(
     return found, found_value, n_evaluations
 
 
+@np.errstate(over="ignore", invalid="ignore")  # where all duals are tiny, whitening is huge
 def _turn(
     objective: Objective, matrix: NDArray, tolerance: float
 ) -> tuple[Face, Callable[[float], NDArray], int]:
@@ -276,6 +278,8 @@ def _lower(
             values, vectors = eigh(end)
             kept = values > NEGLIGIBLE * max(values[-1], 0.0)
             found = Factor(whiten @ (vectors[:, kept] * np.sqrt(values[kept])))
+            if not np.isfinite(found.matrix).all():
+                continue
             found_value = objective.evaluate_at(found.matrix, with_scatter=False).value
         if found_value < value:
             return found, found_value

@@ -54,8 +54,8 @@ class Stagewise:
             memory.basis,
             memory.n_steps,
         )
-        vectors = vectors.astype(objective.dtype, copy=False)
         memory = replace(memory, basis=basis)
+        vectors = vectors.astype(objective.dtype)  # the scatter is in float64
         nothing = Proposal(None, memory, k, float(values[0]))
         # 2) their coefficients
         if k == 1:

@@ -38,11 +38,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from boostmetric.comparisons import Comparisons
-from boostmetric.estimators import BoostMetric
+from boostmetric.estimators import BoostMetric, BoostMetricCV
 from boostmetric.evaluation import knn_error
+from boostmetric.problem import Comparisons
 from boostmetric.retrieval import retrieval_scores
-from boostmetric.selection import BoostMetricCV
 from boostmetric_paper.datasets import Part
 from boostmetric_paper.experiments.cells import Cell, Record
 from boostmetric_paper.experiments.experiment import (

@@ -38,10 +38,9 @@ from sklearn.metrics import roc_curve
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, normalize
 
-from boostmetric.comparisons import Comparisons
-from boostmetric.estimators import BoostMetric
-from boostmetric.initial import starting_transformation
+from boostmetric.estimators import BoostMetric, starting_transformation
 from boostmetric.pairs import drawn_triplets, pair_distances
+from boostmetric.problem import Comparisons
 from boostmetric.verification import best_cut, equal_error
 from boostmetric_paper.datasets.catalogue import folder_of
 from boostmetric_paper.experiments.cells import Cell, Record

@@ -20,10 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boostmetric.cli import peer
-from boostmetric.estimators import BoostMetric
+from boostmetric.estimators import BoostMetric, BoostMetricCV, Trial
 from boostmetric.evaluation import knn_error
-from boostmetric.selection import BoostMetricCV
-from boostmetric.trials import Trial
 from boostmetric_paper.datasets import Split
 
 N_PASSES = 3

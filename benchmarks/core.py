@@ -1,0 +1,127 @@
+"""A default fit on real data, now and in another checkout, with one thread and with two.
+
+    BOOSTMETRIC_DATA=folder python benchmarks/core.py [--before FOLDER] [--write]
+
+Each measurement is a process of its own that fits several times; the least time counts, of the
+processor for one thread and of the clock for two. Checkouts and numbers of threads alternate.
+"After the search" is what remains of a fit when the comparisons are given. The reference is one
+product of matrices, XᵀX, timed in the same process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import report
+from numpy.typing import NDArray
+
+TITLE = "The core, before and after"
+
+DATASETS = {"letter": (None, 3), "usps": (None, 3), "mnist": (164, 2)}
+"""For each dataset the number of principal components, or None for all features, and of repeats."""
+
+RESULT = "result: "
+
+
+def load(name: str) -> tuple[NDArray, NDArray]:
+    """Training points in float32 and labels; of MNIST, 50,000 points."""
+    from sklearn.decomposition import PCA
+
+    with np.load(Path(os.environ["BOOSTMETRIC_DATA"], f"{name}.npz"), allow_pickle=False) as data:
+        X, y = data["X"].astype(np.float32), data["y"]
+    n_components = DATASETS[name][0]
+    if n_components is not None:
+        rows = np.random.default_rng(0).permutation(len(X))[:50_000]
+        X, y = PCA(n_components, random_state=0).fit_transform(X[rows]).astype(np.float32), y[rows]
+    return X, y
+
+
+def measure_here(name: str, n_threads: int) -> dict[str, Any]:
+    """Seconds in this process, with the version of the package that it imports."""
+    from boostmetric import BoostMetric, Comparisons, boost
+
+    X, y = load(name)
+    clock = time.process_time if n_threads == 1 else time.perf_counter
+
+    def least(action: Callable[[], object]) -> float:
+        seconds = []
+        for _ in range(DATASETS[name][1]):
+            began = clock()
+            action()
+            seconds.append(clock() - began)
+        return min(seconds)
+
+    comparisons = Comparisons.from_labels(X, y)
+    fit = boost(X, comparisons, "logistic")  # loads compiled loops
+    return {
+        "fit": least(lambda: BoostMetric().fit(X, y)),
+        "after": least(lambda: boost(X, comparisons, "logistic")),
+        "product": least(lambda: X.T @ X),
+        "objective": fit.objective(),
+        "status": fit.status.name,
+        "directions": fit.n_tried,
+    }
+
+
+def measure_in(folder: Path, name: str, n_threads: int) -> dict[str, Any]:
+    """The same in a process with the package of a checkout."""
+    variables = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    environment = {**os.environ, "PYTHONPATH": str(folder / "src")}
+    environment |= dict.fromkeys(variables, str(n_threads))
+    done = subprocess.run(
+        [sys.executable, __file__, "--here", name, "--threads", str(n_threads)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    line = next(line for line in done.stdout.splitlines() if line.startswith(RESULT))
+    result: dict[str, Any] = json.loads(line.removeprefix(RESULT))
+    return result
+
+
+def measure(before: Path | None) -> str:
+    """The table, as Markdown."""
+    folders = {"after": Path(__file__).parents[1]}
+    if before is not None:
+        folders = {"before": before, **folders}
+    lines = [
+        "Logistic loss, default settings, float32; seconds of the processor for one thread, of the "
+        "clock for two. The ratio is that of the two threads to one, after the search.",
+        "",
+        "| data, checkout | fit, 1 thread | fit, 2 threads | after the search, 1 | 2 | ratio | XᵀX "
+        "| objective, directions, status |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name in DATASETS:
+        for label, folder in folders.items():
+            one, two = (measure_in(folder, name, n_threads) for n_threads in (1, 2))
+            lines.append(
+                f"| {name}, {label} | {one['fit']:.2f} | {two['fit']:.2f} | {one['after']:.2f} | "
+                f"{two['after']:.2f} | {one['after'] / two['after']:.2f} | {one['product']:.3f} | "
+                f"{one['objective']:.6g}, {one['directions']}, {one['status']} |"
+            )
+            print(lines[-1], file=sys.stderr, flush=True)
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--here")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--before", type=Path)
+    known, others = parser.parse_known_args()
+    if known.here is not None:
+        print(RESULT + json.dumps(measure_here(known.here, known.threads)))
+    else:
+        sys.argv = [sys.argv[0], *others]
+        report.main(TITLE, "core.py", lambda: measure(known.before))

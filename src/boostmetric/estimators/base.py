@@ -1,0 +1,124 @@
+"""Base class of the estimators: everything that is possible once a metric is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from boostmetric.metric import Metric
+from boostmetric.pairs import split_pairs
+from boostmetric.plain import from_plain, to_plain
+from boostmetric.points import Points, as_points
+from boostmetric.solvers import Status
+
+
+class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Base of the estimators: `fit` sets `metric_` and `components_`; the rest is here."""
+
+    metric_: Metric
+    components_: NDArray
+    _takes_sparse: ClassVar[bool] = False
+
+    _stored_as_plain: ClassVar[tuple[type, ...]] = (Metric, Status)
+
+    def transform(self, X: ArrayLike | Points) -> NDArray:
+        """Points whose Euclidean distance is the learned metric, X·components_ᵀ.
+
+        Parameters
+        ----------
+        X : array of shape (n, D), dense or sparse as that of `fit`
+
+        Returns
+        -------
+        array of shape (n, n_components), always dense
+        """
+        check_is_fitted(self, "components_")
+        points = self._validate_points(X, reset=False)
+        transformed: NDArray = points @ self.components_.T
+        return transformed
+
+    def get_mahalanobis_matrix(self) -> NDArray:
+        """M, a new array of shape (D, D)."""
+        check_is_fitted(self, "components_")
+        return self.metric_.matrix
+
+    def get_metric(self) -> Callable[..., float]:
+        """The distance as a function of two points, f(u, v, squared=False).
+
+        It can be passed as `metric` to scikit-learn's neighbor searches, and pickled;
+        transforming the points first is much faster.
+
+        Examples
+        --------
+        >>> from boostmetric import BoostMetric
+        >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [3.0, 0.0], [3.0, 1.0]])
+        >>> distance = BoostMetric(n_neighbors=1).fit(X, [0, 0, 1, 1]).get_metric()
+        >>> distance(X[0], X[2]) > distance(X[0], X[1])
+        True
+        """
+        check_is_fitted(self, "components_")
+        return self.metric_.distance
+
+    def pair_distance(self, pairs: ArrayLike, X: ArrayLike | Points | None = None) -> NDArray:
+        """Distances within pairs, not squared, of shape (m,).
+
+        Parameters
+        ----------
+        pairs : array of shape (m, 2) of row numbers of X, or of shape (m, 2, D), the points
+        X : array of shape (n, D); only with row numbers
+        """
+        check_is_fitted(self, "components_")
+        rows, X = split_pairs(pairs, X)
+        points = self._validate_points(X, reset=False)
+        return self.metric_.pair_distances(points, rows)
+
+    def pair_score(self, pairs: ArrayLike, X: ArrayLike | Points | None = None) -> NDArray:
+        """The negative of `pair_distance`: the higher, the more similar."""
+        return -self.pair_distance(pairs, X)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = to_plain(super().__getstate__(), self._stored_as_plain)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(from_plain(state, self._stored_as_plain))
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.components_.shape[0]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def _validate_points(self, X: ArrayLike | Points, reset: bool) -> Points:
+        if issparse(X) and not self._takes_sparse:
+            raise TypeError(
+                f"{type(self).__name__} requires a dense X, got a sparse one. Reduce it with "
+                "TruncatedSVD first, or use BoostMetric."
+            )
+        try:
+            validated = validate_data(
+                self,
+                X,
+                reset=reset,
+                accept_sparse="csr" if self._takes_sparse else False,
+                dtype=[np.float64, np.float32],
+                ensure_min_samples=2 if reset else 1,
+            )
+        except ValueError as error:
+            if "could not convert string" in str(error):
+                raise ValueError(
+                    f"X must be numeric, but {error}. Encode or drop columns of text."
+                ) from None
+            raise
+        return as_points(validated)

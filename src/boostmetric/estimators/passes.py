@@ -1,0 +1,197 @@
+"""Passes: neighbors → comparisons → boosting → composition, once or several times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boostmetric.boosting import boost
+from boostmetric.estimators.callbacks import Monitor
+from boostmetric.estimators.checkpoint import Checkpoint
+from boostmetric.estimators.early_stopping import HeldOut
+from boostmetric.metric import Metric
+from boostmetric.points import Points
+from boostmetric.problem import Comparisons, NotANumberError
+from boostmetric.solvers import (
+    Boosting,
+    Iteration,
+    Outcome,
+    SnapshotError,
+    default_batch_size,
+)
+
+Observer = Callable[[Boosting], bool]
+"""Called with the fit after every step; a true result ends the pass."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """The result of one pass on points that `base`, if any, has transformed."""
+
+    base: NDArray | None
+    outcome: Outcome
+
+    @property
+    def metric(self) -> Metric:
+        """The metric over the original features, all passes up to this one included."""
+        metric = self.outcome.metric
+        return metric if self.base is None else metric.compose(self.base)
+
+
+def one_pass(
+    X: Points,
+    base: NDArray | None,
+    compare: Callable[[Points], Comparisons],
+    options: Mapping[str, Any],
+    observe: Callable[[Points, Comparisons], Sequence[Observer]] | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Pass:
+    """Compare and boost in the image of `base`.
+
+    Parameters
+    ----------
+    X : array of shape (n, D)
+    base : array of shape (d, D), the transformation before this pass, or None
+    compare : returns the comparisons to learn from, given the transformed points
+    options : keyword arguments of `boost`
+    observe : returns the observers of this pass, given the transformed points and the comparisons
+    checkpoint : its unfinished pass, if there is one, is resumed
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(60, 3))
+    >>> compare = lambda points: Comparisons.from_labels(points, X[:, 0] > 0)
+    >>> first = one_pass(X, None, compare, {"loss": "logistic", "max_iter": 10})
+    >>> second = one_pass(X, first.metric.components, compare, {"loss": "logistic"})
+    >>> second.metric.n_features
+    3
+    """
+    points = X if base is None else X @ base.T
+    comparisons = compare(points)
+    observers = () if observe is None else observe(points, comparisons)
+
+    def callback(fit: Boosting) -> bool:
+        answers = [observer(fit) for observer in observers]  # all of them, whoever ends the pass
+        return any(answers)
+
+    resume = None if checkpoint is None else checkpoint.running or None
+    try:
+        fit = boost(points, comparisons, callback=callback, resume=resume, **options)
+    except SnapshotError as error:
+        assert checkpoint is not None
+        checkpoint.reject(str(error), error)
+    return Pass(base, fit.outcome())
+
+
+def run_passes(
+    X: Points,
+    base: NDArray | None,
+    compare: Callable[[Points], Comparisons],
+    options: Mapping[str, Any],
+    max_iters: Sequence[int],
+    *,
+    monitor: Monitor | None = None,
+    held_out: HeldOut | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> tuple[list[Pass], NotANumberError | None]:
+    """Several passes; each compares and boosts in the space that the one before has learned.
+
+    Parameters
+    ----------
+    X, base, compare, options : as for `one_pass`; `base` is that of the first pass
+    max_iters : the maximum number of directions of each pass
+    monitor, held_out, checkpoint : observers of the fit. Passes that the checkpoint contains are
+        not repeated
+
+    Returns
+    -------
+    passes : a pass without directions is the last one; so is one that a callback ends, or in which
+        the loss returns NaN
+    error : the NotANumberError of the last pass, or None. It is raised if nothing was learned
+    """
+    passes: list[Pass] = []
+    known = () if checkpoint is None else tuple(checkpoint.passes)
+    for number, max_iter in enumerate(max_iters):
+        if checkpoint is not None and number < len(known):
+            checkpoint.check_pass(number, X.shape[1] if base is None else base.shape[0])
+            done = Pass(base, known[number])
+        else:
+            limited = {**options, "max_iter": max_iter}
+            if monitor is not None:
+                limited["should_stop"] = monitor.is_interrupted
+            observe = partial(_observers, monitor, held_out, checkpoint, base, limited)
+            try:
+                done = one_pass(X, base, compare, limited, observe, checkpoint)
+            except NotANumberError as error:
+                if error.fit is not None:
+                    passes.append(Pass(base, error.fit.outcome()))
+                if not any(each.outcome.metric.n_directions for each in passes):
+                    raise
+                return passes, error
+            if held_out is not None:
+                done = Pass(base, held_out.end_pass(done.outcome))
+            if monitor is not None:
+                monitor.end_pass(done.outcome)
+                if monitor.stopped:  # the checkpoint keeps the state within the pass
+                    return [*passes, done], None
+            if checkpoint is not None:
+                checkpoint.keep(done.outcome, math.inf if held_out is None else held_out.best_error)
+        passes.append(done)
+        if not done.outcome.metric.n_directions:
+            break
+        base = done.metric.components
+    if checkpoint is not None:
+        checkpoint.finish()
+    return passes, None
+
+
+def _observers(
+    monitor: Monitor | None,
+    held_out: HeldOut | None,
+    checkpoint: Checkpoint | None,
+    base: NDArray | None,
+    options: Mapping[str, Any],
+    points: Points,
+    comparisons: Comparisons,
+) -> list[Observer]:
+    """Begin a pass: the observers of its steps, in the order in which they see them."""
+    observers: list[Observer] = []
+    if monitor is not None:
+        batch_size = options["block_size"] or default_batch_size(
+            options["loss"], options["solver"], points.shape[1], comparisons.n_counted
+        )
+        monitor.begin_pass(base, n_iterations=math.ceil(options["max_iter"] / batch_size))
+        observers.append(monitor)
+    stopping = None
+    if held_out is not None:
+        stopping = held_out.begin_pass(points, options["start"])
+        if checkpoint is not None and checkpoint.running:
+            checkpoint.resume_early_stopping(stopping, points.shape[1])
+        observers.append(stopping)
+    if checkpoint is not None:
+
+        def save(fit: Boosting) -> bool:
+            # A pass that ends here is written as a whole, by `run_passes`.
+            if not (fit.is_over or (stopping is not None and stopping.is_over)):
+                now = monitor is not None and monitor.stopped
+                checkpoint.follow(fit.snapshot, stopping, now)
+            return False
+
+        observers.append(save)
+    return observers
+
+
+def history_of(passes: Sequence[Pass]) -> dict[str, NDArray]:
+    """The steps of several passes, as one array per recorded quantity."""
+    rows = [(number, step) for number, done in enumerate(passes) for step in done.outcome.history]
+    recorded = [field.name for field in fields(Iteration)]
+    return {
+        "pass": np.array([number for number, _ in rows], dtype=np.intp),
+        **{name: np.array([getattr(step, name) for _, step in rows]) for name in recorded},
+    }

@@ -1,0 +1,106 @@
+"""The rank of a metric does not depend on the processor, whose kernels of BLAS round differently.
+
+OpenBLAS has kernels for many processors, and OPENBLAS_CORETYPE chooses among those that the machine
+can run. Every fit runs in processes of their own, which print the shapes of the results.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits, load_iris, load_wine
+from threadpoolctl import threadpool_info
+
+from boostmetric import Comparisons, Metric, boost
+from boostmetric.boosting import Options
+
+CORE_TYPES = (None, "Haswell", "Zen", "Prescott")
+BLAS_THREADS = (1, 2)
+DTYPES = ("float32", "float64")
+
+FITS: dict[str, tuple[str, Options]] = {
+    "stagewise": ("exponential", {"solver": "stagewise", "max_iter": 30}),
+    "batches": ("logistic", {"solver": "stagewise", "block_size": 4, "max_iter": 24}),
+    "totally corrective": ("logistic", {"solver": "totally_corrective", "max_iter": 8, "tol": 0.0}),
+    "soft margin": ("hinge", {"max_iter": 20}),
+}
+
+
+def data() -> Iterator[tuple[str, NDArray, NDArray]]:
+    """Names, points and labels."""
+    for name, load in (("iris", load_iris), ("wine", load_wine)):
+        X, y = load(return_X_y=True)
+        yield name, X[::2], y[::2]
+    X, y = load_digits(n_class=4, return_X_y=True)
+    yield "digits", X[:80], y[:80]  # some pixels are always white
+    X, y = load_iris(return_X_y=True)
+    yield "iris, columns repeated", np.column_stack([X, X, X[:, :1] - X[:, 1:2]]), y
+
+
+def fits() -> Iterator[tuple[str, Metric]]:
+    """What was fitted, and the metric."""
+    for name, X, y in data():
+        for dtype in DTYPES:
+            points = X.astype(dtype)
+            comparisons = Comparisons.from_labels(points, y, 2, 2)
+            for kind, (loss, options) in FITS.items():
+                yield f"{name}, {kind}, {dtype}", boost(points, comparisons, loss, **options).metric
+
+
+def shapes() -> dict[str, Any]:
+    """What the fits of this process lead to, and the kernels that BLAS used."""
+    found: dict[str, Any] = {
+        name: [*metric.components.shape, metric.n_directions] for name, metric in fits()
+    }
+    found["kernels"] = [library.get("architecture") for library in threadpool_info()]
+    return found
+
+
+@cache
+def results(core_type: str | None, n_threads: int) -> dict[str, Any]:
+    """The same of a process with this environment."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.endswith("_NUM_THREADS") and name != "OPENBLAS_CORETYPE"
+    }
+    environment["OPENBLAS_NUM_THREADS"] = str(n_threads)
+    if core_type is not None:
+        environment["OPENBLAS_CORETYPE"] = core_type
+    run = subprocess.run(
+        [sys.executable, __file__], env=environment, capture_output=True, text=True, check=False
+    )
+    if core_type is not None and run.returncode < 0:
+        pytest.skip(f"the processor cannot run the kernels of OpenBLAS for {core_type}")
+    assert run.returncode == 0, run.stderr
+    found: dict[str, Any] = json.loads(run.stdout)
+    if core_type is not None and core_type not in found["kernels"]:
+        pytest.skip(f"OpenBLAS does not accept the core type {core_type}: {found['kernels']}")
+    return found
+
+
+@pytest.mark.parametrize("n_threads", BLAS_THREADS)
+@pytest.mark.parametrize("core_type", CORE_TYPES)
+def test_processor_does_not_change_the_rank(core_type: str | None, n_threads: int) -> None:
+    known, found = results(None, 1), results(core_type, n_threads)
+    # 1) the shape of the components
+    differ = {
+        name: (known[name], found[name])
+        for name in known
+        if name != "kernels" and known[name][:2] != found[name][:2]
+    }
+    assert not differ
+    assert len(known) == 1 + 4 * len(FITS) * len(DTYPES)
+
+
+if __name__ == "__main__":
+    print(json.dumps(shapes()))

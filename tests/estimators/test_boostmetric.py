@@ -1,0 +1,668 @@
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import sklearn
+from conftest import read_only
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.datasets import load_iris, load_wine
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+from boostmetric import BoostMetric, Comparisons, Loss, Status, knn_error
+from boostmetric.estimators.early_stopping import hold_out_points
+
+Data = tuple[NDArray, NDArray]
+
+
+def partial_name(check: Any) -> str:
+    """The name of a scikit-learn check, which is a partial function."""
+    return str(check.func.__name__)
+
+
+needs_callbacks = pytest.mark.skipif(
+    tuple(map(int, sklearn.__version__.split(".")[:2])) < (1, 9),
+    reason="scikit-learn has callbacks from 1.9 on",
+)
+
+
+# Exponential and separable: the margins grow without bound, and with them, over hundreds of
+# iterations, the effect of rounding; a few iterations test the same code.
+CHECKS = [
+    pytest.param(*estimator_and_check, id=f"{name}-{partial_name(estimator_and_check[1])}")
+    for name, estimator in {
+        "default": BoostMetric(),
+        "exponential": BoostMetric(loss="exponential", max_iter=20),
+        "passes": BoostMetric(n_passes=2, n_components=0.99),
+        "whiten": BoostMetric(init="whiten", n_neighbors=(2, 3)),
+        "corrective": BoostMetric(solver="totally_corrective", alpha=0.01, max_iter=20),
+    }.items()
+    for estimator_and_check in estimator_checks_generator(estimator)
+    # L-BFGS-B ends close to the optimum, not at it: not to 1e-7 on data given in another way.
+    if (name, partial_name(estimator_and_check[1]))
+    != ("corrective", "check_sample_weight_equivalence_on_dense_data")
+]
+
+
+@pytest.mark.parametrize(("estimator", "check"), CHECKS)
+@pytest.mark.filterwarnings("ignore:points of class:UserWarning")
+@pytest.mark.filterwarnings("ignore:No direction:UserWarning")
+def test_scikit_learn_checks(estimator: BoostMetric, check: Callable[[BoostMetric], None]) -> None:
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def iris() -> Data:
+    X, y = load_iris(return_X_y=True)
+    read_only(X, y)
+    return X, y
+
+
+@pytest.fixture
+def separable() -> Data:
+    """Three classes in 20 dimensions that a metric can tell apart: boosting goes on for long."""
+    y = np.arange(60) % 3
+    X = np.random.default_rng(0).normal(size=(60, 20))
+    read_only(X, y)
+    return X, y
+
+
+def triplets(X: NDArray, y: NDArray) -> Comparisons:
+    """The comparisons that labels give, as a user who has only statements would pass them."""
+    c = Comparisons.from_labels(X, y)
+    near, far = c.pairs[c.near], c.pairs[c.far]
+    return Comparisons.from_quadruplets(np.hstack([near, far]))
+
+
+def test_all_faces_of_the_metric_agree(blobs: Data) -> None:
+    X, y = blobs
+    learner = BoostMetric().fit(X, y)
+    M = learner.get_mahalanobis_matrix()
+    pairs = np.array([[0, 1], [5, 80], [3, 3]])
+    differences = X[pairs[:, 0]] - X[pairs[:, 1]]
+    expected = np.sqrt(np.einsum("ij,jk,ik->i", differences, M, differences))
+    Z = learner.transform(X)
+    distance = learner.get_metric()
+    np.testing.assert_allclose(learner.pair_distance(pairs, X), expected)
+    np.testing.assert_allclose(learner.pair_distance(X[pairs]), expected)
+    np.testing.assert_allclose(learner.pair_score(pairs, X), -expected)
+    np.testing.assert_allclose([distance(X[i], X[j]) for i, j in pairs], expected)
+    np.testing.assert_allclose([distance(X[i], X[j], squared=True) for i, j in pairs], expected**2)
+    np.testing.assert_allclose(
+        np.linalg.norm(Z[pairs[:, 0]] - Z[pairs[:, 1]], axis=1), expected, atol=1e-12
+    )
+    np.testing.assert_allclose(learner.components_.T @ learner.components_, M, atol=1e-12)
+    M[:] = 0
+    assert learner.get_mahalanobis_matrix().any()
+
+
+def test_the_distance_works_in_scikit_learn_and_can_be_pickled(blobs: Data) -> None:
+    X, y = blobs
+    learner = BoostMetric(max_iter=5).fit(X, y)
+    distance = pickle.loads(pickle.dumps(learner.get_metric()))
+    slow = NearestNeighbors(n_neighbors=3, metric=distance).fit(X[:30])
+    fast = NearestNeighbors(n_neighbors=3).fit(learner.transform(X[:30]))
+    np.testing.assert_array_equal(
+        slow.kneighbors(return_distance=False), fast.kneighbors(return_distance=False)
+    )
+
+
+@pytest.mark.parametrize("convert", [str, bool, float, "object", int])
+def test_labels_of_any_type_give_the_same_metric(convert: Any, blobs: Data) -> None:
+    X, y = blobs
+    y = np.minimum(y, 1)
+    names = np.array([f"class {v}" for v in y], dtype=object) if convert == "object" else None
+    converted = np.array(list(map(convert, y))) if names is None else names
+    expected = BoostMetric(max_iter=5).fit(X, y).components_
+    np.testing.assert_array_equal(BoostMetric(max_iter=5).fit(X, converted).components_, expected)
+
+
+def test_comparisons_alone_learn_what_labels_learn(blobs: Data) -> None:
+    X, y = blobs
+    by_labels = BoostMetric(max_iter=10).fit(X, y)
+    by_comparisons = BoostMetric(max_iter=10).fit(X, comparisons=triplets(X, y))
+    np.testing.assert_allclose(
+        by_comparisons.get_mahalanobis_matrix(), by_labels.get_mahalanobis_matrix(), rtol=1e-6
+    )
+
+
+def test_labels_and_comparisons_are_joined(blobs: Data) -> None:
+    X, y = blobs
+    extra = Comparisons.from_triplets([[0, 50, 1]], weights=100.0)
+    joined = Comparisons.from_labels(X, y) + extra
+    together = BoostMetric(max_iter=10).fit(X, y, comparisons=extra)
+    expected = BoostMetric(max_iter=10).fit(X, comparisons=joined)
+    np.testing.assert_array_equal(together.components_, expected.components_)
+    assert together.score(X, comparisons=extra) == 1.0
+    assert BoostMetric(max_iter=10).fit(X, y).score(X, comparisons=extra) == 0.0
+
+
+def test_score_is_the_share_of_satisfied_comparisons(blobs: Data) -> None:
+    X, y = blobs
+    learner = BoostMetric(max_iter=20).fit(X, y)
+    c = Comparisons.from_labels(X, y)
+    far, near = (learner.pair_distance(c.pairs[side], X) for side in (c.far, c.near))
+    assert learner.score(X, y) == pytest.approx(np.mean(far > near))
+    assert learner.score(X, comparisons=c[:1]) == float(far[0] > near[0])
+
+
+def test_comparisons_can_be_scored_whatever_the_fit_needed_labels_for(blobs: Data) -> None:
+    X, y = blobs
+    learner = BoostMetric(max_iter=5, n_passes=2, init="whiten").fit(X, y)
+    assert learner.score(X, comparisons=triplets(X, y)) > 0.5
+
+
+def test_a_weight_of_two_is_the_point_given_twice(blobs: Data) -> None:
+    X, y = blobs
+    weights = np.random.default_rng(1).integers(0, 4, size=len(X))
+    repeated = BoostMetric(max_iter=5).fit(X.repeat(weights, axis=0), y.repeat(weights))
+    weighted = BoostMetric(max_iter=5).fit(X, y, sample_weight=weights)
+    np.testing.assert_allclose(weighted.components_, repeated.components_, rtol=1e-7)
+
+
+@pytest.mark.parametrize("init", ["scale", "whiten", "pca", "lda"])
+def test_a_weight_of_two_is_the_point_given_twice_for_starts(init: str, blobs: Data) -> None:
+    X, y = blobs
+    weights = np.random.default_rng(1).integers(0, 4, size=len(X))
+    repeated = BoostMetric(max_iter=3, init=init).fit(X.repeat(weights, axis=0), y.repeat(weights))
+    weighted = BoostMetric(max_iter=3, init=init).fit(X, y, sample_weight=weights)
+    np.testing.assert_allclose(
+        weighted.get_mahalanobis_matrix(), repeated.get_mahalanobis_matrix(), rtol=1e-6, atol=1e-8
+    )
+
+
+@pytest.mark.parametrize("init", [None, "scale", "whiten", "pca", "lda", "array"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_constant_and_nearly_constant_columns(
+    init: str | None, dtype: type[np.floating], iris: Data
+) -> None:
+    X, y = iris
+    noise = np.random.default_rng(0).normal(size=150)
+    wide: NDArray = np.column_stack(
+        [X, np.full(150, 7.0), 1e6 + 1e-9 * noise, 1e-6 * noise]
+    ).astype(dtype)
+    start: Any = np.eye(7)[:5] if init == "array" else init
+    learner = BoostMetric(init=start).fit(wide, y)
+    Z = learner.transform(wide)
+    assert Z.dtype == dtype
+    assert np.isfinite(Z).all()
+    assert knn_error(Z[::2], y[::2], Z[1::2], y[1::2]) < 0.1
+
+
+@pytest.mark.parametrize("init", [None, "scale", "whiten", "pca", "lda"])
+def test_fewer_points_than_features(init: str | None) -> None:
+    X = np.random.default_rng(0).normal(size=(30, 100))
+    y = np.arange(30) % 3
+    learner = BoostMetric(init=init).fit(X, y)
+    assert np.isfinite(learner.components_).all()
+    assert learner.score(X, y) > 0.95
+
+
+def test_one_feature() -> None:
+    X = np.r_[np.zeros(10), np.ones(10)][:, None] + np.linspace(0, 0.1, 20)[:, None]
+    assert BoostMetric().fit(X, np.repeat([0, 1], 10)).components_.shape == (1, 1)
+
+
+def test_float32_stays_float32_and_agrees(blobs: Data) -> None:
+    X, y = blobs
+    single = BoostMetric(max_iter=5).fit(X.astype(np.float32), y)
+    double = BoostMetric(max_iter=5).fit(X.astype(np.float32).astype(np.float64), y)
+    assert single.metric_.directions.dtype == single.components_.dtype == np.float32
+    np.testing.assert_allclose(
+        single.get_mahalanobis_matrix(), double.get_mahalanobis_matrix(), rtol=1e-3, atol=1e-3
+    )
+
+
+def test_the_same_input_gives_the_same_bits_whatever_n_jobs(blobs: Data) -> None:
+    X, y = blobs
+    first = BoostMetric(n_passes=2).fit(X, y).components_
+    np.testing.assert_array_equal(BoostMetric(n_passes=2).fit(X, y).components_, first)
+    np.testing.assert_array_equal(BoostMetric(n_passes=2, n_jobs=2).fit(X, y).components_, first)
+
+
+def test_history_has_a_row_for_each_iteration_of_each_pass(separable: Data) -> None:
+    X, y = separable
+    learner = BoostMetric(loss="exponential", max_iter=7, n_passes=3).fit(X, y)
+    assert learner.n_iter_ == 21
+    assert set(learner.history_) >= {
+        "pass",
+        "objective",
+        "lambda_max",
+        "coef",
+        "n_violated",
+        "duality_gap",
+        "seconds",
+    }
+    assert {len(column) for column in learner.history_.values()} == {21}
+    np.testing.assert_array_equal(learner.history_["pass"], np.repeat([0, 1, 2], 7))
+    assert learner.status_ is Status.MAX_ITER
+
+
+def test_later_passes_compare_in_the_learned_space(blobs: Data) -> None:
+    X, y = blobs
+    first = BoostMetric(max_iter=10).fit(X, y)
+    Z = first.transform(X)
+    second = BoostMetric(max_iter=10).fit(Z, y)
+    both = BoostMetric(max_iter=10, n_passes=2).fit(X, y)
+    expected = first.components_.T @ second.get_mahalanobis_matrix() @ first.components_
+    np.testing.assert_allclose(both.get_mahalanobis_matrix(), expected, rtol=1e-8, atol=1e-10)
+
+
+def test_a_start_is_composed_with_what_is_learned(blobs: Data) -> None:
+    X, y = blobs
+    L = np.random.default_rng(2).normal(size=(3, 5))
+    inner = BoostMetric(max_iter=10).fit(X @ L.T, y)
+    outer = BoostMetric(max_iter=10, init=L).fit(X, y)
+    expected = L.T @ inner.get_mahalanobis_matrix() @ L
+    np.testing.assert_allclose(outer.get_mahalanobis_matrix(), expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("n_components", [1, 2, 0.3, 0.5, 0.9, 0.9999])
+def test_n_components_keeps_the_leading_eigenvectors(n_components: Any, iris: Data) -> None:
+    X, y = iris
+    learner = BoostMetric(n_components=n_components).fit(X, y)
+    values, vectors = np.linalg.eigh(BoostMetric().fit(X, y).get_mahalanobis_matrix())
+    values, vectors = values[::-1], vectors[:, ::-1]
+    rank = n_components
+    if n_components < 1:
+        rank = next(r for r in range(1, 5) if values[:r].sum() >= n_components * values.sum())
+    expected = (vectors[:, :rank] * values[:rank]) @ vectors[:, :rank].T
+    assert learner.components_.shape == (rank, 4)
+    np.testing.assert_allclose(learner.get_mahalanobis_matrix(), expected, rtol=1e-8, atol=1e-10)
+
+
+def test_warm_start_goes_on_where_the_last_fit_ended(separable: Data) -> None:
+    X, y = separable
+    resumed = BoostMetric(loss="exponential", max_iter=10, warm_start=True, n_passes=2).fit(X, y)
+    resumed.fit(X, y)
+    whole = BoostMetric(loss="exponential", max_iter=20, n_passes=1)
+    base = BoostMetric(loss="exponential", max_iter=10).fit(X, y).components_
+    expected = whole.set_params(init=base).fit(X, y)
+    assert resumed.n_iter_ == 10
+    np.testing.assert_allclose(
+        resumed.get_mahalanobis_matrix(), expected.get_mahalanobis_matrix(), rtol=1e-5, atol=1e-8
+    )
+
+
+def test_warm_start_refuses_other_features(blobs: Data) -> None:
+    X, y = blobs
+    learner = BoostMetric(max_iter=2, warm_start=True).fit(X, y)
+    with pytest.raises(ValueError, match="X has 4 features, but BoostMetric is expecting 5"):
+        learner.fit(X[:, :4], y)
+
+
+def test_early_stopping_keeps_the_best_metric_on_held_out_points() -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 2
+    X = rng.normal(size=(200, 30))
+    X[:, 0] += 2 * y
+    learner = BoostMetric(
+        loss="exponential", early_stopping=True, validation_fraction=0.3, random_state=0
+    ).fit(X, y)
+    full = BoostMetric(loss="exponential").fit(X, y)
+    assert learner.metric_.n_directions < learner.n_iter_ < full.n_iter_
+    assert learner.status_ is Status.STOPPED
+    fresh = rng.normal(size=(1000, 30))
+    fresh_y = np.arange(1000) % 2
+    fresh[:, 0] += 2 * fresh_y
+    errors = [
+        knn_error(each.transform(X), y, each.transform(fresh), fresh_y) for each in (learner, full)
+    ]
+    assert errors[0] < errors[1]
+
+
+def test_early_stopping_without_labels_holds_out_comparisons(blobs: Data) -> None:
+    X, y = blobs
+    c = triplets(X, y)
+    learner = BoostMetric(
+        loss="exponential", early_stopping=True, n_iter_no_change=5, random_state=0
+    )
+    learner.fit(X, comparisons=c)
+    assert 0 < learner.metric_.n_directions <= learner.n_iter_
+    again = clone(learner).fit(X, comparisons=c)
+    np.testing.assert_array_equal(learner.components_, again.components_)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_later_pass_must_beat_the_held_out_error_of_the_one_before(
+    seed: int, blobs: Data
+) -> None:
+    X, y = blobs
+    options: dict[str, Any] = {"early_stopping": True, "random_state": seed, "n_iter_no_change": 5}
+    held_out = hold_out_points(y, np.ones(120), 0.1, np.random.RandomState(seed))
+    others = np.setdiff1d(np.arange(120), held_out)
+
+    def error(n_passes: int) -> float:
+        Z = BoostMetric(n_passes=n_passes, **options).fit(X, y).transform(X)
+        return knn_error(Z[others], y[others], Z[held_out], y[held_out])
+
+    assert error(6) <= error(1)
+
+
+def test_tolerance_ends_a_fit_at_the_optimum(blobs: Data) -> None:
+    X, y = blobs
+    learner = BoostMetric(solver="totally_corrective", tol=1e-2).fit(X, y)
+    assert learner.status_ is Status.CONVERGED
+    assert 0 <= learner.duality_gap_ <= 1e-2 * learner.history_["objective"][-1]
+    never = BoostMetric(tol=0.0, max_iter=learner.n_iter_).fit(X, y)
+    assert never.status_ is Status.MAX_ITER
+
+
+def test_no_metric_beats_the_bound_of_another_fit(blobs: Data) -> None:
+    X, y = blobs
+    fits = [
+        BoostMetric(solver=solver, max_iter=n, tol=1e-9).fit(X, y)
+        for solver in ("stagewise", "totally_corrective")
+        for n in (3, 30)
+    ]
+    objectives = [fit.history_["objective"][-1] for fit in fits]
+    for fit, objective in zip(fits, objectives, strict=True):
+        assert objective - fit.duality_gap_ <= min(objectives)
+
+
+def test_a_loss_of_ones_own(blobs: Data) -> None:
+    class SquaredHinge(Loss):
+        def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
+            return float(np.sum(np.maximum(1 - margins, 0) ** 2))
+
+        def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
+            return 2 * np.maximum(1 - margins, 0)
+
+    X, y = blobs
+    learner = clone(BoostMetric(loss=SquaredHinge(), max_iter=30)).fit(X, y)
+    objective = learner.history_["objective"]
+    assert (np.diff(objective) <= 1e-12 * objective[0]).all()
+    assert "SquaredHinge()" in repr(learner)
+
+
+def test_pipeline_grid_search_clone_and_pickle() -> None:
+    X, y = load_wine(return_X_y=True)
+    pipeline = make_pipeline(StandardScaler(), BoostMetric(max_iter=20), KNeighborsClassifier(3))
+    search = GridSearchCV(pipeline, {"boostmetric__loss": ["exponential", "logistic"]}, cv=3)
+    search.fit(X, y)
+    assert search.best_score_ > 0.93
+    restored = pickle.loads(pickle.dumps(search.best_estimator_))
+    np.testing.assert_array_equal(restored.predict(X), search.predict(X))
+    assert clone(search.best_estimator_)[1].get_params() == search.best_estimator_[1].get_params()
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_set_output_and_feature_names(library: str, iris: Data) -> None:
+    frames = pytest.importorskip(library)
+    X, y = iris
+    frame = frames.DataFrame(dict(zip("abcd", X.T, strict=True)))
+    learner = BoostMetric(max_iter=5, n_components=2).set_output(transform=library).fit(frame, y)
+    Z = learner.transform(frame)
+    assert isinstance(Z, frames.DataFrame)
+    assert list(Z.columns) == ["boostmetric0", "boostmetric1"]
+    assert learner.feature_names_in_.tolist() == list("abcd")
+    with pytest.raises(ValueError, match="feature names should match"):
+        learner.transform(frame[list("dcba")])
+
+
+def test_metadata_is_routed_through_a_pipeline(blobs: Data) -> None:
+    X, y = blobs
+    extra = Comparisons.from_triplets([[0, 50, 1]], weights=100.0)
+    weights = np.random.default_rng(0).uniform(size=len(X))
+    with sklearn.config_context(enable_metadata_routing=True):
+        learner = BoostMetric(max_iter=10).set_fit_request(comparisons=True, sample_weight=True)
+        pipeline = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), learner)
+        pipeline.fit(X, y, comparisons=extra, sample_weight=weights)
+    expected = BoostMetric(max_iter=10).fit(
+        StandardScaler().fit_transform(X), y, comparisons=extra, sample_weight=weights
+    )
+    np.testing.assert_array_equal(pipeline[-1].components_, expected.components_)
+
+
+@needs_callbacks
+def test_scikit_learn_callbacks_follow_and_stop_the_fit(separable: Data) -> None:
+    class Recorder:
+        """Records the transformed points after each iteration, and stops after the seventh."""
+
+        def __init__(self) -> None:
+            self.tasks: list[str] = []
+            self.images: list[NDArray] = []
+
+        def setup(self, estimator: Any, context: Any) -> None:
+            self.tasks.append("setup")
+
+        def teardown(self, estimator: Any, context: Any) -> None:
+            self.tasks.append("teardown")
+
+        def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+            pass
+
+        def on_fit_task_end(
+            self, estimator: Any, context: Any, *, X: Any, fitted_estimator: Any
+        ) -> bool:
+            self.tasks.append(context.task_name)
+            if context.task_name == "iteration":
+                self.images.append(fitted_estimator.transform(X))
+            return len(self.images) == 7
+
+    X, y = separable
+    recorder = Recorder()
+    learner = BoostMetric(loss="exponential", max_iter=20).set_callbacks(recorder)
+    learner.fit(X, y)
+    assert learner.n_iter_ == 7
+    assert learner.status_ is Status.STOPPED
+    assert recorder.tasks == ["setup", *["iteration"] * 7, "pass", "fit", "teardown"]
+    np.testing.assert_allclose(recorder.images[-1], learner.transform(X))
+    shorter = BoostMetric(loss="exponential", max_iter=3).fit(X, y)
+    np.testing.assert_allclose(recorder.images[2], shorter.transform(X))
+
+
+@needs_callbacks
+def test_scikit_learn_monitors_work(separable: Data, capsys: pytest.CaptureFixture[str]) -> None:
+    from sklearn.callback import ProgressBar
+
+    X, y = separable
+    learner = BoostMetric(max_iter=3, n_passes=2).set_callbacks(ProgressBar())
+    learner.fit(X, y)
+    assert learner.n_iter_ == 6
+
+
+def test_verbose_logs_and_never_prints(
+    separable: Data, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    X, y = separable
+    with caplog.at_level(logging.INFO, logger="boostmetric"):
+        BoostMetric(loss="exponential", max_iter=20, verbose=1).fit(X, y)
+        assert len(caplog.records) == 3
+        BoostMetric(loss="exponential", max_iter=20, verbose=2).fit(X, y)
+    assert len(caplog.records) == 3 + 21
+    assert "objective" in caplog.text
+    assert "MAX_ITER" in caplog.text
+    assert capsys.readouterr().out == ""
+
+
+def _with(value: Any, position: tuple[int, int] = (3, 1)) -> Callable[[NDArray], NDArray]:
+    def change(X: NDArray) -> NDArray:
+        X = X.astype(type(value) if isinstance(value, str) else float).copy()
+        X[position] = value
+        return X
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (_with(np.nan), ValueError, "Input X contains NaN"),
+        (_with(np.inf), ValueError, "Input X contains infinity"),
+        (_with("red"), ValueError, "X must be numeric.*'?red'?.*Encode or drop"),
+        (np.zeros_like, ValueError, "all 120 points are identical"),
+        (lambda X: X * 1e200, ValueError, "out of the range of float64. Scale X"),
+        (lambda X: X * 1e-200, ValueError, "out of the range of float64. Scale X"),
+        (lambda X: X[:-1], ValueError, "inconsistent numbers of samples"),
+        (lambda X: X[0], ValueError, "Expected 2D array"),
+    ],
+)
+def test_bad_points(
+    change: Callable[[NDArray], NDArray], error: type[Exception], message: str, blobs: Data
+) -> None:
+    X, y = blobs
+    with pytest.raises(error, match=message):
+        BoostMetric().fit(change(X), y)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.zeros(120), "y has one class only, 0.0"),
+        (np.r_[["lonely"], ["a"] * 60, ["b"] * 59], "class 'lonely' has 1 sample.*at least 2"),
+        (np.linspace(0, 1, 120), "Unknown label type: continuous"),
+        (None, "requires y to be passed.*comparisons="),
+    ],
+)
+def test_bad_labels(labels: Any, message: str, blobs: Data) -> None:
+    with pytest.raises(ValueError, match=message):
+        BoostMetric().fit(blobs[0], labels)
+
+
+def test_a_small_class_uses_what_it_has_with_a_warning(blobs: Data) -> None:
+    labels = np.array(["a"] * 60 + ["b"] * 57 + ["few"] * 3)
+    with pytest.warns(UserWarning, match="class 'few' have 2 targets.*n_targets=3") as caught:
+        learner = BoostMetric(max_iter=5).fit(blobs[0], labels)
+    assert caught[0].filename == __file__
+    assert learner.n_iter_ == 5
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        (
+            {"alpha": -1},
+            r"The 'alpha' parameter must be a float in the range \[0.0, inf\). Got -1 in",
+        ),
+        ({"alpha": float("nan")}, "'alpha' parameter.* Got nan instead"),
+        ({"alpha": "small"}, "'alpha' parameter.* Got 'small' instead"),
+        ({"alpha": 1.0}, "alpha=1.0 is too large.*below 1.*alpha_relative=False"),
+        ({"max_iter": 0}, r"'max_iter' parameter must be an int in the range \[1, inf\). Got 0"),
+        ({"max_iter": 2.5}, "'max_iter' parameter"),
+        ({"n_passes": 0}, "'n_passes' parameter"),
+        ({"n_neighbors": 0}, "'n_neighbors' parameter"),
+        ({"n_neighbors": (1, 2, 3)}, r"targets, impostors.* Got \(1, 2, 3\)"),
+        ({"n_components": 0}, "'n_components' parameter"),
+        ({"n_components": 1.0}, "share of the trace.* Got 1.0"),
+        ({"n_components": 6}, "n_components=6, but X has 5 features"),
+        ({"tol": -1e-3}, "'tol' parameter"),
+        ({"validation_fraction": 1.0}, "'validation_fraction' parameter"),
+        ({"n_iter_no_change": 0}, "'n_iter_no_change' parameter"),
+        ({"verbose": -1}, "'verbose' parameter"),
+        ({"loss": "hinge loss"}, "one of {'exponential', 'logistic'.* Got 'hinge loss'"),
+        ({"solver": "magic"}, "None or one of {'stagewise', 'tot.* Got 'magic'"),
+        ({"init": "random"}, "'init' parameter .*'whiten'"),
+        ({"init": np.eye(3)}, r"init of shape \(3, 3\) does not map the 5 features"),
+        ({"init": np.full((2, 5), np.nan)}, "contains NaN"),
+    ],
+)
+def test_bad_parameters(parameters: dict[str, Any], message: str, blobs: Data) -> None:
+    with pytest.raises(ValueError, match=message):
+        BoostMetric(**parameters).fit(*blobs)
+
+
+def test_an_alpha_too_large_names_the_largest_that_helps(blobs: Data) -> None:
+    with pytest.raises(ValueError, match="It must be below") as caught:
+        BoostMetric(alpha=1e6, alpha_relative=False).fit(*blobs)
+    largest = float(str(caught.value).split("must be below ")[1].split(";")[0])
+    BoostMetric(alpha=0.999 * largest, alpha_relative=False).fit(*blobs)
+    with pytest.raises(ValueError, match="is too large"):
+        BoostMetric(alpha=1.001 * largest, alpha_relative=False).fit(*blobs)
+
+
+def test_without_any_direction_the_starting_metric_is_kept_with_a_warning(blobs: Data) -> None:
+    X, _ = blobs
+    contradiction = Comparisons.from_triplets([[0, 1, 2], [0, 2, 1]])
+    with pytest.warns(UserWarning, match="the starting metric is kept"):
+        learner = BoostMetric().fit(X, comparisons=contradiction)
+    np.testing.assert_array_equal(learner.get_mahalanobis_matrix(), np.eye(5))
+    assert learner.n_iter_ == 0
+    assert learner.status_ is Status.NO_DIRECTION
+    with pytest.warns(UserWarning, match="the starting metric is kept"):
+        learner = BoostMetric(init=2 * np.eye(5)).fit(X, comparisons=contradiction)
+    np.testing.assert_allclose(learner.get_mahalanobis_matrix(), 4 * np.eye(5))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "arguments", "message"),
+    [
+        ({"n_passes": 2}, {}, "n_passes > 1 requires y"),
+        ({"init": "lda"}, {}, "init='lda' requires y"),
+        ({"init": "whiten"}, {}, "init='whiten' requires y"),
+        ({}, {"sample_weight": np.ones(120)}, "sample_weight requires y"),
+    ],
+)
+def test_what_needs_labels_says_so(
+    parameters: dict[str, Any], arguments: dict[str, Any], message: str, blobs: Data
+) -> None:
+    c = Comparisons.from_triplets([[0, 1, 2]])
+    with pytest.raises(ValueError, match=message):
+        BoostMetric(**parameters).fit(blobs[0], comparisons=c, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (-1.0, "sample_weight must not be negative; got -1"),
+        (np.nan, "sample_weight must be finite"),
+        (0.0, "sample_weight is zero for all points"),
+        (np.ones(3), r"sample_weight must be of shape \(120,\); got \(3,\)"),
+        ("heavy", "sample_weight must be numbers"),
+    ],
+)
+def test_bad_sample_weights(weights: Any, message: str, blobs: Data) -> None:
+    with pytest.raises(ValueError, match=message):
+        BoostMetric().fit(*blobs, sample_weight=weights)
+
+
+def test_bad_comparisons(blobs: Data) -> None:
+    X, _ = blobs
+    with pytest.raises(TypeError, match=r"must be a Comparisons object.*got list"):
+        BoostMetric().fit(X, comparisons=[[0, 1, 2]])
+    with pytest.raises(ValueError, match="names row 120, but X has 120 rows"):
+        BoostMetric().fit(X, comparisons=Comparisons.from_triplets([[0, 1, 120]]))
+    with pytest.raises(ValueError, match="about 200 points, but X has 120 rows"):
+        BoostMetric().fit(X, comparisons=Comparisons.from_triplets([[0, 1, 2]], n_points=200))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "given", "message"),
+    [
+        ([[0, 1]], False, "came without X"),
+        ([[0.5, 1]], True, "must be row numbers"),
+        ([[0, 1, 2]], True, "must be row numbers"),
+        ([[0, 120]], True, "a pair names row 120: X has the rows 0 to 119"),
+        ([[-1, 0]], True, "a pair names row -1"),
+        (np.zeros((4, 2, 3)), False, "X has 3 features, but BoostMetric is expecting 5"),
+    ],
+)
+def test_bad_pairs(pairs: Any, given: bool, message: str, blobs: Data) -> None:
+    X, y = blobs
+    learner = BoostMetric(max_iter=2).fit(X, y)
+    with pytest.raises(ValueError, match=message):
+        learner.pair_distance(pairs, X if given else None)
+
+
+def test_transform_refuses_another_number_of_features(blobs: Data) -> None:
+    X, y = blobs
+    learner = BoostMetric(max_iter=2).fit(X, y)
+    with pytest.raises(ValueError, match="X has 4 features, but BoostMetric is expecting 5"):
+        learner.transform(X[:, :4])
+
+
+def test_early_stopping_needs_something_to_hold_out() -> None:
+    X = np.random.default_rng(0).normal(size=(4, 2))
+    with pytest.raises(ValueError, match="holds out no point of 4"):
+        BoostMetric(early_stopping=True, n_neighbors=1).fit(X, [0, 0, 1, 1])
+    with pytest.raises(ValueError, match="requires at least 2"):
+        BoostMetric(early_stopping=True).fit(X, comparisons=Comparisons.from_triplets([[0, 1, 2]]))

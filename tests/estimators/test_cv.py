@@ -1,0 +1,588 @@
+"""BoostMetricCV: what held-out points choose, and what is learned then."""
+
+from __future__ import annotations
+
+import logging
+import math
+import pickle
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import read_only
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.datasets import load_wine
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+from boostmetric import (
+    BoostMetric,
+    BoostMetricCV,
+    Comparisons,
+    Logistic,
+    NotANumberError,
+    Status,
+)
+from boostmetric.estimators import cv
+from boostmetric.estimators.cv import CANDIDATE_PARAMETERS, RECIPE
+from boostmetric.estimators.early_stopping import hold_out_points
+from boostmetric.estimators.initial import starting_transformation
+
+Data = tuple[NDArray, NDArray]
+
+FEW: dict[str, Any] = {"max_iter": 5}
+
+IGNORED = sorted(BoostMetric().get_params().keys() - set(CANDIDATE_PARAMETERS))
+"""Parameters of `BoostMetric` that a candidate must not set."""
+
+CANDIDATES: tuple[dict[str, Any], ...] = (
+    {"max_iter": 12, "block_size": 1},
+    {"init": "scale", "loss": "exponential", "max_iter": 6, "block_size": 1, "n_passes": 2},
+    {"init": "lda", "max_iter": 3, "block_size": 1},
+)
+
+CHECKS = [
+    pytest.param(*estimator_and_check, id=f"{name}-{estimator_and_check[1].func.__name__}")
+    for name, estimator in {
+        "passes": BoostMetricCV([FEW, {"init": "lda", "max_iter": 3, "n_passes": 2}], n_splits=2),
+        "recipe": BoostMetricCV([{**each, "max_iter": 10} for each in RECIPE], n_splits=1),
+    }.items()
+    for estimator_and_check in estimator_checks_generator(estimator)
+]
+
+
+@pytest.mark.parametrize(("estimator", "check"), CHECKS)
+@pytest.mark.filterwarnings("ignore:points of class:UserWarning")
+def test_scikit_learn_checks(
+    estimator: BoostMetricCV, check: Callable[[BoostMetricCV], None]
+) -> None:
+    check(estimator)
+
+
+@pytest.fixture
+def without_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the lowest error win, by however little."""
+    monkeypatch.setattr(cv, "STANDARD_ERRORS", 0.0)
+
+
+@pytest.fixture
+def validation(blobs: Data) -> Data:
+    """More points of the same distribution as the blobs."""
+    rng = np.random.default_rng(1)
+    y = rng.permutation(np.arange(75) % 3)
+    X = rng.normal(size=(75, 5)) * [1, 1, 2, 2, 2]
+    X[:, :2] += 1.5 * np.array([[0, 0], [1, 0], [0, 1]])[y]
+    read_only(X, y)
+    return X, y
+
+
+@pytest.fixture
+def apart(rng: np.random.Generator) -> Data:
+    """Classes so far apart that nothing is to be improved, as they are or scaled."""
+    y = np.arange(90) % 3
+    X = rng.normal(size=(90, 4))
+    X[:, :2] += 100 * np.array([[0, 0], [1, 0], [0, 1]])[y]
+    read_only(X, y)
+    return X, y
+
+
+def n_wrong(A: NDArray, a: NDArray, B: NDArray, b: NDArray, k: int) -> int:
+    """How many rows of B their k nearest rows of A mistake; a tie goes to the nearest."""
+    wrong = 0
+    for x, label in zip(B, b, strict=True):
+        nearest = a[np.argsort(np.sum((A - x) ** 2, axis=1), kind="stable")[:k]].tolist()
+        votes = Counter(nearest)
+        wrong += max(nearest, key=lambda each: votes[each]) != label
+    return wrong
+
+
+def splits_of(X: NDArray, y: NDArray, n: int, fraction: float, seed: int) -> list[Any]:
+    rng, rows = np.random.RandomState(seed), np.arange(len(y))
+    held_out = [hold_out_points(y, np.ones(len(y)), fraction, rng) for _ in range(n)]
+    return [
+        (X[rest], y[rest], X[out], y[out]) for out in held_out for rest in [np.setdiff1d(rows, out)]
+    ]
+
+
+def looks(n_iter: int) -> list[int]:
+    """After how many of `n_iter` directions the held-out points are looked at."""
+    found = [1]
+    while found[-1] < n_iter:
+        found.append(min(n_iter, math.ceil(1.4 * found[-1])))
+    return found
+
+
+def exhaustive(candidate: dict[str, Any], splits: list[Any], k: int) -> tuple[Any, ...]:
+    """Error, stops and curves of a candidate, from a fit anew for every number of directions."""
+    options = {name: each for name, each in candidate.items() if name not in ("n_passes", "init")}
+    total = sum(len(split[3]) for split in splits)
+
+    def pooled(maps: list[NDArray]) -> float:
+        found = zip(splits, maps, strict=True)
+        return sum(n_wrong(A @ L.T, a, B @ L.T, b, k) for (A, a, B, b), L in found) / total
+
+    init = candidate.get("init")
+    starts = [starting_transformation(init, A, a) for A, a, _, _ in splits]
+    maps = [np.eye(splits[0][0].shape[1]) if L is None else L for L in starts]
+    error, stops, curves = pooled(maps), [], []
+    for _ in range(candidate.get("n_passes", 1)):
+        seen = []
+        for (A, a, _, _), L in zip(splits, maps, strict=True):
+            learner = BoostMetric(**{**options, "init": L})
+            numbers = looks(learner.fit(A, a).n_iter_)
+            fits = [clone(learner).set_params(max_iter=n).fit(A, a).components_ for n in numbers]
+            seen.append(dict(zip(numbers, fits, strict=True)))
+        images = {
+            stop: [each[max(n for n in each if n <= stop)] for each in seen]
+            for stop in sorted(set().union(*seen))
+        }
+        curve = {stop: pooled(each) for stop, each in images.items()}
+        curves.append(curve)
+        best = min(curve, key=curve.__getitem__)
+        if curve[best] >= error:
+            break
+        error, maps = curve[best], images[best]
+        stops.append(best)
+    return error, tuple(stops), curves
+
+
+@pytest.mark.usefixtures("without_doubt")
+@pytest.mark.parametrize(("seed", "n_neighbors", "fraction"), [(0, 3, 0.2), (1, 1, 0.3)])
+def test_the_choice_is_that_of_an_exhaustive_search(
+    seed: int, n_neighbors: int, fraction: float, blobs: Data
+) -> None:
+    X, y = blobs
+    splits = splits_of(X, y, 3, fraction, seed)
+    expected = [exhaustive(candidate, splits, n_neighbors) for candidate in CANDIDATES]
+    learner = BoostMetricCV(
+        CANDIDATES,
+        n_splits=3,
+        validation_fraction=fraction,
+        n_neighbors=n_neighbors,
+        random_state=seed,
+    ).fit(X, y)
+    for trial, candidate, (error, stops, curves) in zip(
+        learner.trials_, CANDIDATES, expected, strict=True
+    ):
+        assert trial.candidate == candidate
+        assert trial.error == pytest.approx(error)
+        assert trial.stops == stops
+        assert [list(curve) for curve in trial.curves] == [list(curve) for curve in curves]
+        for found, curve in zip(trial.curves, curves, strict=True):
+            assert list(found.values()) == pytest.approx(list(curve.values()))
+    best = int(np.argmin([error for error, _, _ in expected]))
+    assert learner.best_params_ == CANDIDATES[best]
+    assert learner.stops_ == expected[best][1]
+    assert learner.best_error_ == pytest.approx(expected[best][0])
+    assert any(len(stops) > 0 for _, stops, _ in expected)
+
+
+@pytest.mark.parametrize("candidate", CANDIDATES)
+def test_the_chosen_candidate_is_learned_from_all_points(
+    candidate: dict[str, Any], blobs: Data
+) -> None:
+    X, y = blobs
+    learner = BoostMetricCV([candidate], n_splits=2, random_state=0).fit(X, y)
+    options = {name: each for name, each in candidate.items() if name != "n_passes"}
+    L = starting_transformation(options.pop("init", None), X, y)
+    for stop in learner.stops_:
+        L = BoostMetric(**{**options, "init": L, "max_iter": stop}).fit(X, y).components_
+    M = np.eye(5) if L is None else L.T @ L
+    np.testing.assert_allclose(learner.get_mahalanobis_matrix(), M, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(learner.transform(X), X @ learner.components_.T)
+
+
+@pytest.mark.usefixtures("without_doubt")
+def test_validation_points_judge_and_nothing_is_learned_from_them(
+    blobs: Data, validation: Data
+) -> None:
+    X, y = blobs
+    X_val, y_val = validation
+    rng = np.random.default_rng(0)
+    stops = set()
+    for labels in (y_val, *(rng.permutation(y_val) for _ in range(5))):
+        learner = BoostMetricCV([CANDIDATES[0]], n_splits=0)
+        learner.fit(X, y, X_val=X_val, y_val=labels)
+        error, expected, _ = exhaustive(CANDIDATES[0], [(X, y, X_val, labels)], 3)
+        assert learner.best_error_ == pytest.approx(error)
+        assert learner.stops_ == expected
+        M = np.eye(5)
+        for stop in learner.stops_:
+            alone = BoostMetric(max_iter=stop, block_size=1).fit(X, y)
+            M = alone.get_mahalanobis_matrix()
+        np.testing.assert_allclose(learner.get_mahalanobis_matrix(), M, rtol=1e-9, atol=1e-9)
+        stops.add(learner.stops_)
+    assert len(stops) > 1
+
+
+@pytest.mark.usefixtures("without_doubt")
+def test_splits_of_the_points_judge_beside_validation_points(blobs: Data, validation: Data) -> None:
+    X, y = blobs
+    splits = [(X, y, *validation), *splits_of(X, y, 2, 0.2, 0)]
+    error, stops, _ = exhaustive(CANDIDATES[0], splits, 3)
+    learner = BoostMetricCV([CANDIDATES[0]], n_splits=2, random_state=0)
+    learner.fit(X, y, X_val=validation[0], y_val=validation[1])
+    assert learner.best_error_ == pytest.approx(error)
+    assert learner.stops_ == stops
+
+
+@pytest.mark.parametrize(
+    ("n", "n_validation", "expected"),
+    [(120, 0, 10), (120, 75, 10), (120, 1990, 1), (120, 2000, 0), (2000, 0, 5)],
+)
+def test_splits_are_as_many_as_judge_2000_points_and_10_at_most(
+    n: int, n_validation: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(n, 2)), np.arange(n) % 2
+    X_val, y_val = rng.normal(size=(n_validation, 2)), np.arange(n_validation) % 2
+    made: list[int] = []
+
+    def counting(*arguments: Any) -> NDArray:
+        made.append(1)
+        return hold_out_points(*arguments)
+
+    monkeypatch.setattr("boostmetric.estimators.cv.hold_out_points", counting)
+    given = {"X_val": X_val, "y_val": y_val} if n_validation else {}
+    BoostMetricCV([{"max_iter": 1, "n_neighbors": 1}], random_state=0).fit(X, y, **given)
+    assert len(made) == expected
+
+
+@pytest.mark.parametrize("init", [None, "scale", "lda", "array"])
+@pytest.mark.parametrize("judged", [False, True])
+def test_a_starting_transformation_that_nothing_improves_is_kept(
+    init: str | None, judged: bool, apart: Data
+) -> None:
+    X, y = apart
+    L = np.array([[1.0, 2, 0, 0], [3, -1, 0, 1]]) if init == "array" else None
+    start = starting_transformation(init if L is None else L, X, y)
+    candidate = {**FEW, "init": init if L is None else L}
+    given = {"X_val": X + 0.1, "y_val": y} if judged else {}
+    learner = BoostMetricCV([candidate], n_splits=2, random_state=0).fit(X, y, **given)
+    assert (learner.stops_, learner.best_error_) == ((), 0.0)
+    M = np.eye(4) if start is None else start.T @ start
+    np.testing.assert_allclose(learner.get_mahalanobis_matrix(), M, rtol=1e-9, atol=1e-12)
+
+
+def test_of_equal_candidates_the_first_is_chosen(apart: Data) -> None:
+    learner = BoostMetricCV([{"init": "scale", **FEW}, FEW], n_splits=2, random_state=0)
+    assert learner.fit(*apart).best_params_ == {"init": "scale", **FEW}
+    learner = BoostMetricCV([FEW, {"init": "scale", **FEW}], n_splits=2, random_state=0)
+    assert learner.fit(*apart).best_params_ == FEW
+
+
+def test_a_seed_fixes_the_result_and_another_gives_another(blobs: Data) -> None:
+    def fitted(seed: int) -> BoostMetricCV:
+        return BoostMetricCV(CANDIDATES, n_splits=2, random_state=seed).fit(*blobs)
+
+    first, second, other = fitted(0), fitted(0), fitted(1)
+    np.testing.assert_array_equal(first.components_, second.components_)
+    assert [trial.curves for trial in first.trials_] == [trial.curves for trial in second.trials_]
+    assert [trial.curves for trial in first.trials_] != [trial.curves for trial in other.trials_]
+
+
+def test_unless_told_otherwise_the_recipe_is_tried(
+    blobs: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = tuple({**candidate, "max_iter": 3} for candidate in RECIPE)
+    monkeypatch.setattr("boostmetric.estimators.cv.RECIPE", short)
+    learner = BoostMetricCV(n_splits=1, random_state=0).fit(*blobs)
+    assert [dict(trial.candidate) for trial in learner.trials_] == list(short)
+    assert learner.best_params_ in short
+    assert learner.get_params()["candidates"] is None
+
+
+def test_single_precision_is_kept(blobs: Data, validation: Data) -> None:
+    X, y = blobs
+    for candidate in CANDIDATES:
+        learner = BoostMetricCV([candidate], n_splits=1, random_state=0)
+        for given in ({}, {"X_val": validation[0], "y_val": validation[1]}):
+            learner.fit(X.astype(np.float32), y, **given)
+            assert learner.components_.dtype == np.float32
+            assert learner.transform(X.astype(np.float32)).dtype == np.float32
+
+
+def test_labels_may_be_text(blobs: Data, validation: Data) -> None:
+    names = np.array(["one", "two", "three"])
+    (X, y), (X_val, y_val) = blobs, validation
+
+    def fitted(y: NDArray, y_val: NDArray) -> BoostMetricCV:
+        learner = BoostMetricCV(CANDIDATES[:2], n_splits=1, random_state=0)
+        return learner.fit(X, y, X_val=X_val, y_val=y_val)
+
+    # Names that sort as the numbers do: the splits, which are made class by class, are the same.
+    numbers, texts = fitted(y, y_val), fitted(np.sort(names)[y], np.sort(names)[y_val])
+    np.testing.assert_array_equal(numbers.components_, texts.components_)
+    assert numbers.best_error_ == texts.best_error_
+
+
+def test_validation_points_may_be_few_and_of_one_class(blobs: Data, validation: Data) -> None:
+    X_val, y_val = validation
+    rows = np.r_[np.flatnonzero(y_val == 0), np.flatnonzero(y_val == 1)[:1]]
+    learner = BoostMetricCV([FEW], n_splits=0)
+    for chosen in (rows, rows[:5], rows[:1]):
+        learner.fit(*blobs, X_val=X_val[chosen], y_val=y_val[chosen])
+        assert round(learner.best_error_ * len(chosen), 9) in range(len(chosen) + 1)
+
+
+@pytest.fixture
+def mined(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The numbers of targets and impostors of every search for neighbours."""
+    calls: list[tuple[int, int]] = []
+    original = Comparisons.from_labels
+
+    def counting(
+        X: NDArray, y: NDArray, n_targets: int, n_impostors: int, **options: Any
+    ) -> Comparisons:
+        calls.append((n_targets, n_impostors))
+        return original(X, y, n_targets, n_impostors, **options)
+
+    monkeypatch.setattr(Comparisons, "from_labels", counting)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("candidates", "expected"),
+    [
+        ([FEW, {"loss": "exponential", **FEW}, {"alpha": 0.1, **FEW}], 1),
+        ([FEW, {"n_neighbors": 3, **FEW}, {"n_neighbors": (3, 3), **FEW}], 1),
+        ([FEW, {"n_neighbors": 2, **FEW}, {"n_neighbors": (2, 3), **FEW}], 3),
+        ([FEW, {"init": "scale", **FEW}, {"init": "scale", "loss": "exponential", **FEW}], 2),
+        ([{"init": np.eye(5), **FEW}, {"init": 2 * np.eye(5), **FEW}], 2),
+        ([FEW, {"neighbors": "approximate", **FEW}], 2),
+    ],
+)
+def test_candidates_share_the_neighbours_of_a_first_pass(
+    candidates: list[dict[str, Any]],
+    expected: int,
+    mined: list[tuple[int, int]],
+    blobs: Data,
+    validation: Data,
+) -> None:
+    if "neighbors" in candidates[-1]:
+        pytest.importorskip("faiss")
+    learner = BoostMetricCV(candidates, n_splits=0)
+    learner.fit(*blobs, X_val=validation[0], y_val=validation[1])
+    assert len(mined) == expected
+
+
+def test_sharing_neighbours_changes_nothing(blobs: Data) -> None:
+    candidates = [{**FEW, "loss": loss, "n_passes": 2} for loss in ("logistic", "exponential")]
+    together = BoostMetricCV(candidates, n_splits=2, random_state=0).fit(*blobs)
+    for trial, candidate in zip(together.trials_, candidates, strict=True):
+        (alone,) = BoostMetricCV([candidate], n_splits=2, random_state=0).fit(*blobs).trials_
+        assert alone.curves == trial.curves
+
+
+def test_times_and_ends_of_passes_are_told(blobs: Data) -> None:
+    candidate = {"max_iter": 4, "block_size": 2}
+    learner = BoostMetricCV([candidate], n_splits=2, random_state=0).fit(*blobs)
+    (trial,) = learner.trials_
+    (done,) = trial.passes
+    assert (done.n_iter, done.n_directions, done.status.name) == (2, 4, "MAX_ITER")
+    assert min(trial.seconds) > 0
+
+
+def test_a_pass_ends_after_three_looks_without_a_lower_error() -> None:
+    rng = np.random.default_rng(0)  # points that tell nothing of their labels
+    X, y = rng.normal(size=(60, 20)), np.arange(60) % 3
+    X_val, y_val = rng.normal(size=(200, 20)), np.arange(200) % 3
+    learner = BoostMetricCV([{"loss": "exponential", "block_size": 1}], n_splits=0)
+    (trial,) = learner.fit(X, y, X_val=X_val, y_val=y_val).trials_
+    (curve,) = trial.curves[:1]
+    best = min(curve, key=curve.__getitem__)
+    assert sum(number > max(best, 24) for number in curve) == 3
+    assert list(curve) == looks(max(curve))
+    assert trial.passes[0].status is Status.STOPPED
+    assert max(curve) < 500
+
+
+def test_verbose_logs_a_line_for_each_candidate(
+    blobs: Data, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="boostmetric"):
+        BoostMetricCV([FEW, FEW], n_splits=1).fit(*blobs)
+        assert caplog.records == []
+        BoostMetricCV([FEW, FEW], n_splits=1, verbose=1).fit(*blobs)
+    assert len(caplog.records) == 2
+    assert "error 0." in caplog.text
+
+
+def test_a_fitted_learner_can_be_pickled_and_cloned(blobs: Data) -> None:
+    learner = BoostMetricCV([FEW], n_splits=1, random_state=0).fit(*blobs)
+    restored = pickle.loads(pickle.dumps(learner))
+    np.testing.assert_array_equal(restored.transform(blobs[0]), learner.transform(blobs[0]))
+    np.testing.assert_array_equal(clone(learner).fit(*blobs).components_, learner.components_)
+
+
+@pytest.fixture
+def idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let any work that goes beyond checks fail."""
+
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("work was begun")
+
+    monkeypatch.setattr("boostmetric.estimators.cv.hold_out_points", refuse)
+    for name in ("one_pass", "run_passes", "knn_error", "starting_transformation"):
+        monkeypatch.setattr(f"boostmetric.estimators.cv.{name}", refuse)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "error", "message"),
+    [
+        ([], ValueError, "candidates is empty"),
+        *(
+            ([FEW, {name: 1}], ValueError, f"sets '{name}', which has no effect")
+            for name in IGNORED
+        ),
+        ([FEW, {"max_iter": 0}], ValueError, "'max_iter' parameter"),
+        ([{"loss": "nosuch"}], ValueError, "'loss' parameter"),
+        ([{"alpha": 1.0}], ValueError, "alpha=1.0 is too large"),
+        ([{"nosuch": 1}], TypeError, "nosuch"),
+        ([{"n_components": 2}], ValueError, "n_components"),
+    ],
+)
+def test_bad_candidates_are_refused_before_any_work(
+    candidates: list[dict[str, Any]],
+    error: type[Exception],
+    message: str,
+    blobs: Data,
+    idle: None,
+) -> None:
+    with pytest.raises(error, match=message):
+        BoostMetricCV(candidates).fit(*blobs)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"n_splits": 0},
+        {"n_splits": -1},
+        {"n_splits": 1.5},
+        {"validation_fraction": 0.0},
+        {"validation_fraction": 1.0},
+        {"n_neighbors": 0},
+        {"n_neighbors": 2.5},
+        {"verbose": -1},
+    ],
+)
+def test_bad_parameters_are_refused_before_any_work(
+    parameters: dict[str, Any], blobs: Data, idle: None
+) -> None:
+    ((name, value),) = parameters.items()
+    with pytest.raises(ValueError, match=f"'{name}' parameter must be .* Got {value!r} instead"):
+        BoostMetricCV([FEW], **parameters).fit(*blobs)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X, y: {"X_val": X}, "y_val"),
+        (lambda X, y: {"y_val": y}, "X_val"),
+        (lambda X, y: {"X_val": X[:, :4], "y_val": y}, "X has 4 features"),
+        (lambda X, y: {"X_val": X[:-1], "y_val": y}, "inconsistent numbers of samples"),
+        (lambda X, y: {"X_val": np.full_like(X, np.nan), "y_val": y}, "NaN"),
+    ],
+)
+def test_bad_validation_points_are_refused(
+    change: Callable[[NDArray, NDArray], dict[str, NDArray]],
+    message: str,
+    blobs: Data,
+    validation: Data,
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        BoostMetricCV([FEW]).fit(*blobs, **change(*validation))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.zeros(120), "y has one class only, 0.0"),
+        (np.r_[["lonely"], ["a"] * 60, ["b"] * 59], "class 'lonely' has 1 sample.*at least 2"),
+        (np.linspace(0, 1, 120), "Unknown label type: continuous"),
+        (None, "requires y to be passed"),
+    ],
+)
+def test_bad_labels(labels: Any, message: str, blobs: Data, idle: None) -> None:
+    with pytest.raises(ValueError, match=message):
+        BoostMetricCV([FEW]).fit(blobs[0], labels)
+
+
+class FailsLate(Logistic):
+    """The logistic loss, NaN from the duals after some calls."""
+
+    n_good, n_calls = math.inf, 0
+
+    def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
+        type(self).n_calls += 1
+        duals = super().duals(margins, weights)
+        return duals if self.n_calls <= self.n_good else np.full_like(duals, np.nan)
+
+
+@pytest.mark.usefixtures("without_doubt")
+@pytest.mark.parametrize("n_missing", [1, 5])
+def test_a_failure_of_the_last_fit_is_raised(
+    n_missing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = load_wine(return_X_y=True)
+    monkeypatch.setattr(FailsLate, "n_calls", 0)
+    learner = BoostMetricCV([{"loss": FailsLate(), "max_iter": 12}], n_splits=1, random_state=0)
+    assert learner.fit(X, y).stops_
+    monkeypatch.setattr(FailsLate, "n_good", FailsLate.n_calls - n_missing)
+    monkeypatch.setattr(FailsLate, "n_calls", 0)
+    with pytest.raises(NotANumberError, match="in iteration"):
+        clone(learner).fit(X, y)
+
+
+def test_too_few_points_to_hold_any_out_are_told_without_other_parameters() -> None:
+    X, y = np.arange(8.0).reshape(4, 2), [0, 0, 1, 1]
+    with pytest.raises(ValueError, match="holds out no point of 4") as caught:
+        BoostMetricCV([FEW]).fit(X, y)
+    assert "early_stopping" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("ratio", "n_passes"), [(cv.MAX_ERROR_RATIO, 1), (np.inf, 2)])
+def test_a_candidate_far_behind_gets_no_further_pass(
+    ratio: float, n_passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cv, "MAX_ERROR_RATIO", ratio)
+    candidates: list[dict[str, Any]]
+    candidates = [{"init": "lda", "max_iter": 5}, {"max_iter": 20, "n_passes": 2}]
+    X, y = load_wine(return_X_y=True)
+    learner = BoostMetricCV(candidates, n_splits=2, random_state=0).fit(X, y)
+    first, second = learner.trials_
+    assert second.stops  # the first pass helped
+    assert second.error > 1.3 * first.error
+    assert len(second.passes) == n_passes
+
+
+def trial(error: float, start_error: float) -> cv.Trial:
+    return cv.Trial({}, (1,), error, start_error, (), None, (), (0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("errors", "chosen"),
+    [
+        ([(0.10, 0.30)], (0, True)),
+        ([(0.10, 0.30), (0.09, 0.31)], (1, True)),
+        ([(0.05, 0.08)], (0, False)),  # 5 + 1.5·√6 = 8.7 mistakes of 100
+        ([(0.05, 0.09)], (0, True)),
+        ([(0.05, 0.30), (0.30, 0.08)], (1, False)),
+        ([(0.05, 0.05), (0.05, 0.05)], (0, False)),
+    ],
+)
+def test_what_is_learned_must_beat_every_start_beyond_doubt(
+    errors: list[tuple[float, float]], chosen: tuple[int, bool]
+) -> None:
+    assert cv.choose([trial(*each) for each in errors], 100) == chosen
+
+
+def test_verbose_is_heard_though_nobody_set_up_logging(caplog: pytest.LogCaptureFixture) -> None:
+    X, y = load_wine(return_X_y=True)
+    logging.getLogger("boostmetric").setLevel(logging.NOTSET)
+    BoostMetricCV([{"max_iter": 3}], n_splits=1, random_state=0).fit(X, y)
+    assert not caplog.records
+    BoostMetricCV([{"max_iter": 3}], n_splits=1, random_state=0, verbose=1).fit(X, y)
+    assert "{'max_iter': 3}: error 0." in caplog.text

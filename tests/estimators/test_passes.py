@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import SMOOTH, read_only
+from numpy.typing import NDArray
+from sklearn.datasets import load_wine
+
+from boostmetric import Boosting, Comparisons, Metric, Status, boost
+from boostmetric.estimators.passes import one_pass, run_passes
+
+Data = tuple[NDArray, NDArray]
+
+
+@pytest.fixture
+def wine() -> Data:
+    X, y = load_wine(return_X_y=True)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    read_only(X, y)
+    return X, y
+
+
+@pytest.mark.parametrize("loss", SMOOTH)
+@pytest.mark.parametrize("has_base", [True, False])
+def test_two_passes_are_two_fits_by_hand(
+    loss: str, has_base: bool, wine: Data, rng: np.random.Generator
+) -> None:
+    X, y = wine
+    base = rng.standard_normal((13, 13)) if has_base else None
+    if base is not None:
+        read_only(base)
+
+    def compare(points: NDArray) -> Comparisons:
+        return Comparisons.from_labels(points, y)
+
+    passes, error = run_passes(X, base, compare, {"loss": loss}, [6, 4])
+    assert error is None
+    assert [len(done.outcome.history) for done in passes] == [6, 4]
+
+    L = np.eye(13) if base is None else base
+    for done, max_iter in zip(passes, [6, 4], strict=True):
+        points = X @ L.T
+        fit = boost(points, compare(points), loss, max_iter=max_iter)
+        M = L.T @ fit.metric.matrix @ L
+        np.testing.assert_allclose(done.metric.matrix, M, atol=1e-5 * np.abs(M).max())
+        # Another root of M than the components: the passes do not depend on which.
+        values, vectors = np.linalg.eigh(M)
+        L = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
+
+
+@pytest.mark.parametrize("n_nonempty", [0, 1])
+def test_a_pass_without_directions_is_the_last(n_nonempty: int, blobs: Data) -> None:
+    X, y = blobs
+    base = 2 * np.eye(5)
+    labels = Comparisons.from_labels(X, y)
+    contradiction = Comparisons.from_triplets([[0, 1, 2], [0, 2, 1]])
+    sets = iter([labels] * n_nonempty + [contradiction] * 5)
+    passes, _ = run_passes(X, base, lambda points: next(sets), {"loss": "logistic"}, [3] * 5)
+    assert len(passes) == n_nonempty + 1
+    last = passes[-1]
+    assert last.base is not None
+    assert last.outcome.metric.n_directions == 0
+    before = Metric.from_components(base) if n_nonempty == 0 else passes[-2].metric
+    assert last.base.T @ last.base == pytest.approx(before.matrix, abs=1e-12)
+
+
+def test_every_observer_sees_every_step_and_each_can_end_the_pass(blobs: Data) -> None:
+    X, y = blobs
+    steps: list[list[int]] = [[], []]
+    given: list[Any] = []
+
+    def observe(points: NDArray, comparisons: Comparisons) -> list[Any]:
+        def observer(number: int, limit: int) -> Any:
+            def see(fit: Boosting) -> bool:
+                steps[number].append(fit.n_tried)
+                return fit.n_tried >= limit
+
+            return see
+
+        given.extend([points, comparisons])
+        return [observer(0, 3), observer(1, 99)]
+
+    base = np.eye(5)[:4]
+    compare = Comparisons.from_labels(X @ base.T, y)
+    done = one_pass(X, base, lambda points: compare, {"loss": "logistic", "block_size": 1}, observe)
+    assert done.outcome.status is Status.STOPPED
+    assert steps == [[1, 2, 3], [1, 2, 3]]
+    assert np.array_equal(given[0], X @ base.T)
+    assert given[1] is compare

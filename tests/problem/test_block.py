@@ -1,0 +1,339 @@
+"""Blocks that are lost, late or sent back: the same bits as if nothing had happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import block_of, blocks_of, read_only
+from numpy.typing import NDArray
+
+from boostmetric.problem import (
+    REGULARIZERS,
+    Block,
+    Comparisons,
+    Evaluation,
+    Logistic,
+    NotANumberError,
+    Objective,
+    Operator,
+    Step,
+    Sum,
+)
+from boostmetric.problem.step import Position
+
+N, D, M_TERMS, N_BLOCKS = 40, 18, 120, 3
+
+both_dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+some_losses = pytest.mark.parametrize("loss", ["exponential", "smoothed_hinge"])
+
+
+@pytest.fixture
+def is_dense(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    if not request.param:
+        monkeypatch.setattr(Operator, "DENSE_UP_TO", 0)
+    return bool(request.param)
+
+
+sizes = pytest.mark.parametrize("is_dense", [True, False], indirect=True)
+
+
+def draw(dtype: type[np.floating] = np.float64) -> tuple[NDArray, Comparisons]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, D)).astype(dtype)
+    rows = np.array([rng.permutation(N)[:3] for _ in range(M_TERMS)])
+    read_only(X)
+    gaps, weights = rng.uniform(-0.5, 0.5, M_TERMS), rng.uniform(0.5, 2, M_TERMS)
+    return X, Comparisons.from_triplets(rows, gaps=gaps, weights=weights)
+
+
+def make(loss: str = "logistic", dtype: type[np.floating] = np.float64) -> Objective:
+    return blocks_of(*draw(dtype), loss, N_BLOCKS, REGULARIZERS["frobenius"](0.1))
+
+
+def replace_block(problem: Objective, number: int, dtype: type[np.floating] = np.float64) -> None:
+    """Lose a block, and make another from the same data."""
+    X, comparisons = draw(dtype)
+    rows = np.array_split(np.arange(M_TERMS), N_BLOCKS)[number]
+    lost = problem.blocks[number]
+    new = block_of(X, comparisons[rows], problem.loss, lost.operator.exponent, lost.threads)
+    problem.blocks = [*problem.blocks[:number], new, *problem.blocks[number + 1 :]]
+
+
+def unit_columns(rng: np.random.Generator, k: int, dtype: Any = np.float64) -> NDArray:
+    V = rng.normal(size=(D, k))
+    V = (V / np.linalg.norm(V, axis=0)).astype(dtype)
+    read_only(V)
+    return V
+
+
+def draw_steps(scales: tuple[float, ...], dtype: type[np.floating] = np.float64) -> list[Step]:
+    rng = np.random.default_rng(1)
+    return [
+        Step(unit_columns(rng, k, dtype), rng.uniform(0.1, 0.6, k), scale)
+        for k, scale in zip((1, 5, 4, 1, 6, 3, 1), scales, strict=False)
+    ]
+
+
+def search(problem: Objective, step: Step) -> None:
+    """Query a problem as a solver does that is going to take a step."""
+    problem.response_sizes(step.directions)
+    if step.directions.shape[1] == 1 and step.scale == 1:
+        for coef in (0.0, 0.3, *step.coefs):
+            problem.along(step.directions[:, 0], float(coef))
+        return
+    evaluate = problem.on_slice(step.directions, True)
+    for scale, coefs in ((0.5, 2 * step.coefs), (step.scale, step.coefs)):
+        evaluate(scale, coefs)
+
+
+Bits = list[bytes]
+
+
+def bits(problem: Objective) -> Bits:
+    """Everything that can be asked at M, to the last bit."""
+    now, rng = problem.evaluate(), np.random.default_rng(2)
+    V = unit_columns(rng, 3, problem.dtype)
+    assert now.scatter is not None
+    value, gradient = problem.on_slice(V, True)(0.8, np.array([0.1, 0.2, 0.3]))
+    numbers: list[Any] = [
+        *(now.value, now.dual_sum, now.n_violated, now.largest),
+        now.scatter @ np.eye(D, dtype=problem.dtype),
+        problem.along(V[:, 0], 0.0),
+        problem.along(V[:, 0], 0.7),
+        *(value, gradient),
+        problem.evaluate(with_scatter=False).value,
+    ]
+    return [np.asarray(number).tobytes() for number in numbers]
+
+
+SCALES = {
+    "adding": (1.0,) * 5,
+    "scaling": (1.0, 0.7, 1.0, 0.7, 0.9),
+    "replacing": (1.0, 0.7, 0.0, 1.0, 0.8),
+    "replacing at last": (1.0, 1.0, 0.7, 1.0, 0.0),
+    "replacing by one": (1.0, 1.0, 1.0, 0.0),
+}
+every_path = pytest.mark.parametrize("scales", SCALES.values(), ids=SCALES)
+
+
+@every_path
+@both_dtypes
+@sizes
+@some_losses
+@pytest.mark.parametrize("lost", [1])
+def test_a_block_that_was_lost_gives_the_same_bits(
+    scales: tuple[float, ...], dtype: type[np.floating], loss: str, lost: int, is_dense: bool
+) -> None:
+    problem, other = make(loss, dtype), make(loss, dtype)
+    for step in draw_steps(scales, dtype):
+        for each in (problem, other):
+            search(each, step)
+            each.take(step)
+        replace_block(other, lost, dtype)
+        assert bits(other) == bits(problem)
+
+
+@every_path
+@both_dtypes
+def test_a_block_that_is_lost_at_the_end_repeats_all_steps(
+    scales: tuple[float, ...], dtype: type[np.floating]
+) -> None:
+    problem, other = make(dtype=dtype), make(dtype=dtype)
+    for step in draw_steps(scales, dtype):
+        for each in (problem, other):
+            search(each, step)
+            each.take(step)
+            each.evaluate()
+    expected = bits(problem)
+    for lost in range(N_BLOCKS):
+        replace_block(other, lost, dtype)
+    assert bits(other) == expected
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.7, 1.0])
+@both_dtypes
+def test_bits_do_not_depend_on_how_directions_were_measured(
+    scale: float, dtype: type[np.floating]
+) -> None:
+    """A block may know the first directions of a step from an earlier query."""
+    problem, other = make(dtype=dtype), make(dtype=dtype)
+    first, second = draw_steps((1.0, scale), dtype)
+    V = np.column_stack([second.directions, unit_columns(np.random.default_rng(5), 4, dtype)])
+    step = Step(V, np.linspace(0.1, 0.3, 9), scale)
+    for each in (problem, other):
+        each.take(first)
+        for k in (1, 5, 7, 9):
+            each.on_slice(V[:, :k], True)(scale, step.coefs[:k])
+        each.take(step)
+    replace_block(other, 1, dtype)
+    assert bits(other) == bits(problem)
+
+
+def test_a_late_block_is_sent_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, other = make(), make()
+    sent: list[tuple[int, int]] = []
+    evaluate = Block.evaluate
+
+    def recording(self: Block, position: Position, with_scatter: bool) -> Any:
+        sent.append((position.first, position.last))
+        return evaluate(self, position, with_scatter)
+
+    monkeypatch.setattr(Block, "evaluate", recording)
+    for step in draw_steps((1.0, 0.7, 1.0)):
+        for each in (problem, other):
+            each.take(step)
+            each.evaluate()
+    # A block that was lost knows nothing of the first three steps.
+    step = draw_steps((1.0,))[0]
+    replace_block(other, 1)
+    for each in (problem, other):
+        each.take(step)
+    sent.clear()
+    found = other.evaluate()
+    assert sent == [(3, 4)] * 3 + [(0, 4)]
+    assert_equal(found, problem.evaluate())
+    sent.clear()
+    assert_equal(other.evaluate(), problem.evaluate())
+    assert sent == [(4, 4)] * 6
+
+
+def test_a_block_does_not_take_a_step_twice() -> None:
+    block = make().blocks[0]
+    steps = tuple(draw_steps((1.0, 0.7, 1.0)))
+    whole = block.evaluate(Position(0, 0, steps), True)
+    assert whole is not None
+    for first in (0, 1, 2, 3):
+        again = block.evaluate(Position(0, first, steps[first:]), True)
+        assert again is not None
+        assert again.value == whole.value
+
+
+@pytest.mark.parametrize(
+    ("position", "is_known"),
+    [
+        (lambda steps: Position(0, 0, steps), True),
+        (lambda steps: Position(0, 2, steps[2:]), True),
+        (lambda steps: Position(0, 3, steps[3:]), False),
+        (lambda steps: Position(0, 1, steps[1:2]), True),
+        (lambda steps: Position(0, 1, ()), False),
+        (lambda steps: Position(1, 1, steps[1:]), False),
+        (lambda steps: Position(1, 0, steps), True),
+    ],
+)
+def test_a_block_says_whether_it_knows_the_steps_before(
+    position: Callable[[tuple[Step, ...]], Position], is_known: bool
+) -> None:
+    block, steps = make().blocks[0], tuple(draw_steps((1.0,) * 4))
+    assert block.evaluate(Position(0, 0, steps[:2]), True) is not None
+    V = steps[0].directions
+    queries: list[Callable[[Position], Any]] = [
+        lambda at: block.evaluate(at, True),
+        lambda at: block.scatter_product(at, V),
+        lambda at: block.along(at, V[:, 0], 1.0),
+        lambda at: block.on_slice(at, V, 1.0, np.ones(1), True),
+        lambda at: block.largest_value(at, V, 1.0, np.ones(1)),
+    ]
+    for query in queries:
+        assert (query(position(steps)) is not None) == is_known
+        block.evaluate(Position(0, 0, steps[:2]), True)
+
+
+def assert_equal(one: Evaluation, two: Evaluation) -> None:
+    assert (one.value, one.dual_sum, one.n_violated) == (two.value, two.dual_sum, two.n_violated)
+    assert np.array_equal(np.asarray(one.scatter), np.asarray(two.scatter))
+
+
+# Back to an earlier M.
+
+
+@every_path
+@both_dtypes
+@sizes
+def test_restoring_gives_the_earlier_bits(
+    scales: tuple[float, ...], dtype: type[np.floating], is_dense: bool
+) -> None:
+    problem = make(dtype=dtype)
+    known: list[tuple[Sum, Bits]] = [(problem.M, bits(problem))]
+    for step in draw_steps(scales, dtype):
+        search(problem, step)
+        problem.take(step)
+        known.append((problem.M, bits(problem)))
+    for number in (2, 0, len(known) - 1, 1, 3, 3, 0, 2):
+        M, expected = known[number]
+        problem.restore(M)
+        assert bits(problem) == expected
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("n_back", [1, 2])
+def test_another_step_after_restoring(scale: float, n_back: int) -> None:
+    """As many steps as before, and no query in between: the blocks must see the difference."""
+    problem, expected = make(), make()
+    steps = draw_steps((1.0, 0.7, 1.0, scale))
+    reached = [problem.M]
+    for step in steps[:3]:
+        problem.take(step)
+        problem.evaluate()
+        reached.append(problem.M)
+    problem.restore(reached[-1 - n_back])
+    for step in steps[: 3 - n_back]:
+        expected.take(step)
+    for each in (problem, expected):
+        for _ in range(n_back):
+            each.take(steps[3])
+    assert bits(problem) == bits(expected)
+
+
+def test_another_replacement_after_restoring() -> None:
+    problem, expected = make(), make()
+    first, one, two = draw_steps((1.0, 0.0, 0.0))
+    problem.take(first)
+    before = problem.M
+    problem.take(one)
+    problem.evaluate()
+    problem.restore(before)
+    problem.take(two)
+    expected.take(two)
+    assert bits(problem) == bits(expected)
+
+
+def test_what_was_tried_elsewhere_is_forgotten() -> None:
+    problem, expected = make(), make()
+    start, (step, *_) = problem.M, draw_steps((1.0,))
+    problem.take(step)
+    problem.along(step.directions[:, 0], float(step.coefs[0]))  # at M, a second time
+    problem.restore(start)
+    problem.evaluate()
+    for each in (problem, expected):
+        each.take(step)
+    assert bits(problem) == bits(expected)
+
+
+class NaNBelow(Logistic):
+    """NaN where a margin is below a bound."""
+
+    def __init__(self, bound: float) -> None:
+        self.bound = bound
+
+    def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
+        return float("nan") if margins.min() < self.bound else super().value(margins, weights)
+
+    def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
+        return super().duals(margins, weights)
+
+
+def test_a_loss_that_returns_nan_is_named_and_the_blocks_can_go_back() -> None:
+    X, comparisons = draw()
+    problem = blocks_of(X, comparisons, NaNBelow(-3.0), N_BLOCKS, REGULARIZERS["trace"](0.1))
+    step, *_ = draw_steps((1.0,))
+    before, expected = problem.M, bits(problem)
+    problem.take(Step(step.directions, 100 * step.coefs))
+    with pytest.raises(NotANumberError, match=r"NaNBelow\(\) returns NaN for finite margins betwe"):
+        problem.evaluate()
+    problem.restore(before)
+    assert bits(problem) == expected
+    problem.take(Step(step.directions, 1e-3 * step.coefs))
+    assert np.isfinite(problem.evaluate().value)

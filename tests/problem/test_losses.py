@@ -1,0 +1,483 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import SMOOTH, blocks_of, read_only
+from numpy.typing import NDArray
+from scipy.special import expit, logsumexp, softmax
+
+from boostmetric.engines import Threads
+from boostmetric.problem import (
+    LOSSES,
+    Comparisons,
+    Exponential,
+    Frobenius,
+    Hinge,
+    Logistic,
+    Loss,
+    SmoothedHinge,
+    StackOperator,
+    Trace,
+    block,
+)
+from boostmetric.problem.losses import is_mergeable
+from boostmetric.problem.step import Position
+
+DTYPES = [np.float32, np.float64]
+
+every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+weighted_or_not = pytest.mark.parametrize("weighted", [False, True])
+
+
+def draw(
+    rng: np.random.Generator, m: int, weighted: bool, spread: float = 3.0
+) -> tuple[NDArray, NDArray | None]:
+    margins = spread * rng.standard_normal(m)
+    weights = rng.uniform(0.1, 4.0, m) if weighted else None
+    read_only(margins, *([] if weights is None else [weights]))
+    return margins, weights
+
+
+@every_loss
+@weighted_or_not
+def test_duals_are_the_negative_gradient(
+    loss: Loss, weighted: bool, rng: np.random.Generator
+) -> None:
+    margins, weights = draw(rng, 15, weighted)
+    step = 1e-5
+    differences = [
+        (loss.value(margins + e, weights) - loss.value(margins - e, weights)) / (2 * step)
+        for e in step * np.eye(15)
+    ]
+    assert loss.duals(margins, weights) == pytest.approx(-np.array(differences), rel=1e-6, abs=1e-8)
+
+
+@every_loss
+@weighted_or_not
+def test_duals_are_not_negative(loss: Loss, weighted: bool, rng: np.random.Generator) -> None:
+    margins, weights = draw(rng, 200, weighted, spread=30.0)
+    assert (loss.duals(margins, weights) >= 0).all()
+
+
+@every_loss
+@weighted_or_not
+@pytest.mark.parametrize("spread", [0.5, 5.0, 100.0])
+def test_losses_are_convex_along_segments(
+    loss: Loss, weighted: bool, spread: float, rng: np.random.Generator
+) -> None:
+    for _ in range(30):
+        one, weights = draw(rng, 10, weighted, spread)
+        two, _ = draw(rng, 10, False, spread)
+        t = rng.random()
+        chord = (1 - t) * loss.value(one, weights) + t * loss.value(two, weights)
+        assert loss.value((1 - t) * one + t * two, weights) <= chord + 1e-12 * abs(chord)
+
+
+@every_loss
+@weighted_or_not
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "extremes", [[1e3], [-1e3], [1e4], [-1e4], [1e6], [-1e6], [-1e6, -1e3, 0, 1, 1e4, 1e6]], ids=str
+)
+def test_margins_of_any_size_give_finite_numbers(
+    loss: Loss, weighted: bool, dtype: type[np.floating], extremes: list[float]
+) -> None:
+    margins = np.array(extremes, dtype=dtype)
+    weights = np.linspace(0.5, 2, len(margins)).astype(dtype) if weighted else None
+    read_only(margins)
+    duals = loss.duals(margins, weights)
+    assert np.isfinite(loss.value(margins, weights))
+    assert np.isfinite(duals).all()
+    assert (duals >= 0).all()
+    assert duals.dtype == dtype
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_float32_agrees_with_float64(
+    loss: Loss, dtype: type[np.floating], rng: np.random.Generator
+) -> None:
+    margins, weights = draw(rng, 300, True)
+    assert weights is not None
+    rounded, rounded_weights = margins.astype(dtype), weights.astype(dtype)
+    exact, exact_weights = rounded.astype(np.float64), rounded_weights.astype(np.float64)
+    tolerance = 100 * float(np.finfo(dtype).eps)
+    value = loss.value(rounded, rounded_weights)
+    assert value == pytest.approx(loss.value(exact, exact_weights), rel=tolerance)
+    duals = loss.duals(rounded, rounded_weights)
+    assert duals == pytest.approx(loss.duals(exact, exact_weights), rel=tolerance, abs=1e-12)
+    assert duals.dtype == dtype
+
+
+@every_loss
+def test_a_weight_stands_for_copies(loss: Loss, rng: np.random.Generator) -> None:
+    margins, _ = draw(rng, 12, False)
+    counts = rng.integers(1, 5, 12)
+    copies = np.repeat(margins, counts)
+    weights = counts.astype(float)
+    assert loss.value(margins, weights) == pytest.approx(loss.value(copies), rel=1e-13)
+    summed = np.add.reduceat(loss.duals(copies), np.r_[0, np.cumsum(counts)[:-1]])
+    assert loss.duals(margins, weights) == pytest.approx(summed, rel=1e-13)
+
+
+@pytest.mark.parametrize("loss", [LOSSES[name] for name in SMOOTH], ids=SMOOTH)
+@weighted_or_not
+@pytest.mark.parametrize("cuts", [[], [1], [7, 8, 30]], ids=str)
+@pytest.mark.parametrize("spread", [1.0, 1e3])
+def test_blocks_merge_to_the_whole(
+    loss: Loss, weighted: bool, cuts: list[int], spread: float, rng: np.random.Generator
+) -> None:
+    margins, weights = draw(rng, 40, weighted, spread)
+    blocks = np.split(margins, cuts)
+    parts = [None] * len(blocks) if weights is None else np.split(weights, cuts)
+    values = np.array([loss.value(b, c) for b, c in zip(blocks, parts, strict=True)])
+    read_only(values)
+    value, shares = loss.merge(values)
+    duals = np.concatenate(
+        [s * loss.duals(b, c) for s, b, c in zip(shares, blocks, parts, strict=True)]
+    )
+    assert value == pytest.approx(loss.value(margins, weights), rel=1e-12, abs=1e-12)
+    assert duals == pytest.approx(loss.duals(margins, weights), rel=1e-12, abs=1e-300)
+
+
+@every_loss
+@weighted_or_not
+def test_losses_do_not_change_their_input(
+    loss: Loss, weighted: bool, rng: np.random.Generator
+) -> None:
+    margins, weights = draw(rng, 9, weighted)
+    copy = margins.copy()
+    assert np.array_equal(loss.duals(margins, weights), loss.duals(copy, weights))
+    assert np.array_equal(margins, copy)
+
+
+@weighted_or_not
+def test_exponential_is_the_log_of_the_sum_of_exponentials(
+    weighted: bool, rng: np.random.Generator
+) -> None:
+    margins, weights = draw(rng, 50, weighted)
+    c = np.ones(50) if weights is None else weights
+    loss = Exponential()
+    assert loss.value(margins, weights) == pytest.approx(logsumexp(-margins, b=c), rel=1e-13)
+    duals = loss.duals(margins, weights)
+    assert duals == pytest.approx(softmax(np.log(c) - margins), rel=1e-13)
+    assert duals.sum() == pytest.approx(1, rel=1e-14)
+
+
+@weighted_or_not
+def test_logistic_is_the_sum_of_the_logs(weighted: bool, rng: np.random.Generator) -> None:
+    margins, weights = draw(rng, 50, weighted, spread=20.0)
+    c = np.ones(50) if weights is None else weights
+    loss = Logistic()
+    expected = np.sum(c * np.logaddexp(0, -margins))
+    assert loss.value(margins, weights) == pytest.approx(expected, rel=1e-13)
+    assert loss.duals(margins, weights) == pytest.approx(c * expit(-margins), rel=1e-13)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1e3, -1e3, 1e4, -1e4, 1e6, -1e6])
+def test_exponential_has_the_exact_limits(size: float, dtype: type[np.floating]) -> None:
+    loss = Exponential()
+    equal = np.full(4, size, dtype)
+    assert loss.value(equal) == pytest.approx(np.log(4) - size, rel=1e-14)
+    assert np.array_equal(loss.duals(equal), np.full(4, 0.25))
+    apart = np.array([size, size + 1e3], dtype)
+    assert loss.value(apart) == -size
+    assert loss.duals(apart).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1e3, 1e4, 1e6])
+def test_logistic_has_the_exact_limits(size: float, dtype: type[np.floating]) -> None:
+    margins = np.array([-size, size, 0], dtype)
+    assert Logistic().value(margins[:1]) == size
+    assert Logistic().value(margins[1:2]) == 0
+    assert Logistic().value(margins) == pytest.approx(size + np.log(2), rel=1e-7)
+    assert Logistic().duals(margins).tolist() == [1, 0, 0.5]
+
+
+def test_sums_of_float32_terms_run_in_float64() -> None:
+    margins = np.zeros(100_001, np.float32)
+    margins[0] = -(2.0**24)  # from here on float32 knows even numbers only
+    expected = 2.0**24 + 100_000 * np.log(2)
+    assert Logistic().value(margins) == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_loss_is_an_interface() -> None:
+    with pytest.raises(TypeError):
+        Loss()  # type: ignore[abstract]
+    value, shares = Logistic().merge(np.array([1.0, 2.5]))
+    assert (value, shares.tolist()) == (3.5, [1.0, 1.0])
+
+
+@every_loss
+def test_a_loss_shows_its_name(loss: Loss) -> None:
+    assert repr(loss).startswith(type(loss).__name__)
+
+
+# Second order.
+
+smooth_loss = pytest.mark.parametrize("loss", [LOSSES[name] for name in SMOOTH], ids=SMOOTH)
+
+
+def away_from_kinks(rng: np.random.Generator, m: int) -> NDArray:
+    """Margins that are not close to 1 and 1/2, where the duals of the hinges bend."""
+    margins = 2 * rng.standard_normal(4 * m)
+    far = (np.abs(margins - 1) > 0.05) & (np.abs(margins - 0.5) > 0.05)
+    margins = margins[far][:m]
+    assert len(margins) == m
+    assert ((margins > 0.5) & (margins < 1)).any()
+    read_only(margins)
+    return margins
+
+
+@smooth_loss
+@weighted_or_not
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+def test_curvature_is_the_derivative_of_the_duals(
+    loss: Loss, weighted: bool, dtype: type[np.floating], size: float, rng: np.random.Generator
+) -> None:
+    margins, change = away_from_kinks(rng, 20), rng.standard_normal(20)
+    weights = rng.uniform(0.1, 4.0, 20) if weighted else None
+    length = 1e-5
+    ahead, behind = (loss.duals(margins + t * change, weights) for t in (length, -length))
+    expected = -size * (ahead - behind) / (2 * length)
+    curvature = loss.curvature(
+        margins.astype(dtype),
+        (size * change).astype(dtype),
+        None if weights is None else weights.astype(dtype),
+    )
+    assert curvature.shape == (20,)
+    assert curvature.dtype == dtype
+    near = 1e-7 if dtype is np.float64 else 1e-5
+    assert curvature == pytest.approx(expected, rel=near, abs=near * np.abs(expected).max())
+
+
+@smooth_loss
+def test_curvature_of_margins_of_any_size_is_finite(loss: Loss) -> None:
+    margins = np.array([-1e6, -1e3, 0.0, 0.7, 1e4, 1e6])
+    for change in (np.ones(6), np.zeros(6)):
+        assert np.isfinite(loss.curvature(margins, change)).all()
+
+
+class Cubed(Loss):
+    """Σ c_r·max(0, 1 − ρ_r)³, with the two methods that a user must write."""
+
+    def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
+        short = np.maximum(1 - margins, 0) ** 3
+        return float(np.sum(short if weights is None else weights * short))
+
+    def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
+        short = 3 * np.maximum(1 - margins, 0) ** 2
+        return short if weights is None else weights * short
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1e-8, 1.0, 1e8])
+def test_curvature_has_a_default(
+    dtype: type[np.floating], size: float, rng: np.random.Generator
+) -> None:
+    margins, weights = (each.astype(dtype) for each in draw(rng, 30, True, 1.0) if each is not None)
+    change = (size * rng.standard_normal(30)).astype(dtype)
+    expected = 6 * weights * np.maximum(1 - margins, 0) * change
+    curvature = Cubed().curvature(margins, change, weights)
+    assert curvature.dtype == dtype
+    assert curvature == pytest.approx(expected, abs=1e-2 * float(np.abs(expected).max()))
+    assert not Cubed().curvature(margins, np.zeros_like(change), weights).any()
+
+
+class Steep(Logistic):
+    """Σ c_r·log(1 + exp(−5·ρ_r)), made from the loss that it derives from."""
+
+    def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
+        return super().value(5 * margins, weights)
+
+    def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
+        return 5 * super().duals(5 * margins, weights)
+
+
+def test_a_loss_inherits_nothing_that_follows_from_what_it_overrides(
+    rng: np.random.Generator,
+) -> None:
+    margins, change = rng.standard_normal((2, 8))
+    value, duals = Steep().value_and_duals(margins)
+    slopes = expit(-5 * margins)
+    assert value == pytest.approx(np.sum(np.logaddexp(0, -5 * margins)))
+    assert duals == pytest.approx(5 * slopes)
+    expected = 25 * slopes * (1 - slopes) * change
+    curvature = Steep().curvature(margins, change)
+    assert curvature == pytest.approx(expected, abs=2e-2 * float(np.abs(expected).max()))
+
+
+@smooth_loss
+@pytest.mark.parametrize("shift", [0.0, 1e3, -1e3])
+def test_merge_change_is_the_derivative_of_the_factors(
+    loss: Loss, shift: float, rng: np.random.Generator
+) -> None:
+    values, changes = shift + rng.standard_normal(5), rng.standard_normal(5)
+    read_only(values, changes)
+    length = 1e-5
+    ahead, behind = (loss.merge(values + t * changes)[1] for t in (length, -length))
+    expected = (ahead - behind) / (2 * length)
+    assert loss.merge_change(values, changes) == pytest.approx(expected, rel=1e-5, abs=1e-9)
+
+
+# Losses that are not sums.
+
+
+class Largest(Loss):
+    """log Σ c_r·exp(−ρ_r), without a `merge` of its own."""
+
+    def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
+        return float(logsumexp(-margins, b=weights))
+
+    def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
+        shares = -margins if weights is None else np.log(weights) - margins
+        result: NDArray = softmax(shares)
+        return result
+
+
+class Derived(Exponential):
+    """The exponential loss of twice the margins, which inherits no `merge`."""
+
+    def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
+        return float(logsumexp(-2 * margins, b=weights))
+
+    def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
+        return 2 * Largest().duals(2 * margins, weights)
+
+
+class OwnCosts(Loss):
+    """Σ costs_r·max(0, 1 − ρ_r)², with a cost for each comparison."""
+
+    def __init__(self, costs: NDArray) -> None:
+        self.costs = costs
+
+    def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
+        return float(self.costs @ np.maximum(1 - margins, 0) ** 2)
+
+    def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
+        return 2 * self.costs * np.maximum(1 - margins, 0)
+
+
+class Mean(Loss):
+    """The mean of max(0, 1 − ρ_r)²: neither a sum, nor does it know how many there are."""
+
+    def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
+        return float(np.mean(np.maximum(1 - margins, 0) ** 2))
+
+    def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
+        duals: NDArray = 2 * np.maximum(1 - margins, 0) / len(margins)
+        return duals
+
+
+class Declared(Largest):
+    """The same as `Largest`, with the `merge` that belongs to it."""
+
+    def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
+        return super().value(margins, weights)
+
+    def merge(self, values: NDArray) -> tuple[float, NDArray]:
+        return float(logsumexp(values)), softmax(values)
+
+
+not_sums = pytest.mark.parametrize(
+    "loss",
+    [Largest(), Derived(), Mean(), OwnCosts(np.linspace(0.5, 2, 30))],
+    ids=lambda loss: type(loss).__name__,
+)
+
+
+@every_loss
+def test_all_losses_but_the_hinge_are_mergeable(loss: Loss) -> None:
+    assert is_mergeable(loss) == (not isinstance(loss, Hinge))
+
+
+@pytest.mark.parametrize("loss", [Cubed(), Steep(), SmoothedHinge(0.01), Declared()], ids=repr)
+def test_a_loss_of_ones_own_is_mergeable_if_it_is_a_sum_or_says_how(loss: Loss) -> None:
+    assert is_mergeable(loss)
+
+
+@not_sums
+def test_a_loss_that_is_not_a_sum_is_not_mergeable(loss: Loss) -> None:
+    assert not is_mergeable(loss)
+
+
+class Watched(Mean):
+    """Counts what it is asked for margins of the comparisons, of which there are 30."""
+
+    n_calls = 0
+
+    def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
+        self.n_calls += len(margins) in (10, 30)
+        return super().value(margins, weights)
+
+
+def triplets(m: int = 30) -> tuple[NDArray, Comparisons]:
+    rng = np.random.default_rng(5)
+    rows = np.array([rng.permutation(12)[:3] for _ in range(m)])
+    return rng.standard_normal((12, 4)), Comparisons.from_triplets(rows, gaps=0.3)
+
+
+@not_sums
+def test_several_blocks_need_a_loss_that_is_mergeable(loss: Loss) -> None:
+    X, comparisons = triplets()
+    message = rf"{type(loss).__name__}.*requires all comparisons in one block, but there are 3"
+    with pytest.raises(ValueError, match=message):
+        blocks_of(X, comparisons, loss, 3, Trace(0.1))
+    blocks_of(X, comparisons, loss, 1, Trace(0.1))
+
+
+def test_several_blocks_are_rejected_before_any_work() -> None:
+    loss = Watched()
+    with pytest.raises(ValueError, match="requires all comparisons in one block"):
+        blocks_of(*triplets(), loss, 3, Frobenius(0.1))
+    assert loss.n_calls == 0
+
+
+@not_sums
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_in_one_block_a_loss_that_is_not_a_sum_is_evaluated_once(
+    loss: Loss, n_jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block, "CHUNK", 7)
+    X, comparisons = triplets()
+    problem = blocks_of(X, comparisons, loss, 1, Trace(0.0), n_jobs)
+    margins = np.full(30, -0.3)
+    differences = [
+        X[comparisons.pairs[side, 0]] - X[comparisons.pairs[side, 1]]
+        for side in (comparisons.far, comparisons.near)
+    ]
+    far, near = (np.einsum("ri,rj->rij", each, each) for each in differences)
+    scatter = np.tensordot(loss.duals(margins), far - near, 1)
+    found = problem.evaluate()
+    assert found.value == pytest.approx(loss.value(margins), rel=1e-12)
+    assert found.dual_sum == pytest.approx(loss.duals(margins).sum(), rel=1e-12)
+    unit = problem.single_block().operator.unit
+    assert np.asarray(found.scatter) * unit == pytest.approx(scatter, rel=1e-11, abs=1e-11)
+
+
+@smooth_loss
+@weighted_or_not
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_chunks_of_a_loss_are_the_whole(
+    loss: Loss,
+    weighted: bool,
+    n_jobs: int,
+    monkeypatch: pytest.MonkeyPatch,
+    rng: np.random.Generator,
+) -> None:
+    gaps, weights = draw(rng, 40, weighted, spread=20.0)
+    operator = StackOperator(rng.standard_normal((40, 1, 1)))
+    monkeypatch.setattr(block, "CHUNK", 7)
+    with Threads(n_jobs) as threads:
+        made = block.Block(operator, loss, gaps, weights, threads)
+        part = made.evaluate(Position(0, 0, ()), with_scatter=True)
+    assert part is not None
+    assert part.value == pytest.approx(loss.value(-gaps, weights), rel=1e-12)
+    duals = loss.duals(-gaps, weights)
+    assert part.dual_sum == pytest.approx(duals.sum(), rel=1e-12)
+    assert part.n_violated == np.count_nonzero(gaps >= 0)
+    expected = operator.scatter(duals)
+    assert part.scatter == pytest.approx(expected, rel=1e-10, abs=1e-12)
