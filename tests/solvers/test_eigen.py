@@ -338,11 +338,20 @@ def test_approximate_pairs_become_more_accurate(monkeypatch: pytest.MonkeyPatch)
     assert asked[-1] <= 1e-2 * asked[0]
 
 
-def test_another_number_of_directions_begins_anew() -> None:
+def test_more_directions_than_before_begin_anew() -> None:
     A = aslinearoperator(clustered(3))
-    basis = find_directions(A, 12, 0.0)[2]
-    assert basis is not None
-    values, _, again = find_directions(A, 2, 0.0, "auto", basis, 1)
+    basis = find_directions(A, 2, 0.0)[2]
+    values, vectors, again = find_directions(A, 20, 0.0, "auto", basis, 1)
+    assert values.shape == (20,)
+    assert vectors.shape == (120, 20)
     assert again is not None
-    assert again.shape[1] < basis.shape[1]
     assert values[0] == pytest.approx(9, rel=0.1)
+
+
+def test_an_excess_within_rounding_is_none() -> None:
+    A = draw(30)
+    top = leading_eigenpairs(A)[0][0]
+    for n_units, excess in ((1, False), (2, False), (1000, True)):
+        threshold = float(top) * (1 - n_units * np.finfo(np.float64).eps)
+        values, _, _ = find_directions(A, 1, threshold, "exact")
+        assert (values[0] > threshold) == excess

@@ -194,7 +194,7 @@ def test_a_compromise_is_half_way_to_the_best_duals() -> None:
 
 @every_nu
 @weighted_or_not
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, 1])
 def test_the_optimum_is_that_of_a_semidefinite_program(
     seed: int, weighted: bool, nu: float
 ) -> None:
@@ -324,11 +324,11 @@ def test_every_way_to_find_eigenvectors_leads_to_the_same_optimum(
     eigen_solver: str, operator: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = random_problem(3)
-    expected = boost(*data, "hinge", tol=1e-6)
+    expected = boost(*data, "hinge", tol=1e-4)
     if operator:
         monkeypatch.setattr(Operator, "DENSE_UP_TO", 0)
-    fit = boost(*data, "hinge", tol=1e-6, eigen_solver=eigen_solver)
-    assert fit.objective() == pytest.approx(expected.objective(), abs=2e-6 * scale_of(expected))
+    fit = boost(*data, "hinge", tol=1e-4, eigen_solver=eigen_solver)
+    assert fit.objective() == pytest.approx(expected.objective(), abs=2e-4 * scale_of(expected))
     assert fit.status is Status.CONVERGED
 
 

@@ -46,7 +46,7 @@ def test_no_bound_exceeds_an_objective(seed: int, regularizer: str, loss: str) -
         bounds.append(fit.objective() - gap)
         return False
 
-    long = boost(*data, loss, alpha=1e-3, tol=0.0, max_iter=100, callback=note, **options)
+    long = boost(*data, loss, alpha=1e-3, tol=0.0, max_iter=60, callback=note, **options)
     noise = 1e-9 * max(abs(long.objective()), 1e-3 * abs(long.first_value))
     assert max(bounds) <= long.objective() + noise
     short = boost(*data, loss, alpha=1e-3, **options)
@@ -59,8 +59,8 @@ def test_no_bound_exceeds_an_objective(seed: int, regularizer: str, loss: str) -
 def test_a_loss_without_curvature_gives_no_false_certificate() -> None:
     data = half_of_wine()
     options: dict[str, Any] = {"solver": "totally_corrective"}
-    short = boost(*data, "smoothed_hinge", max_iter=40, **options)
-    long = boost(*data, "smoothed_hinge", tol=0.0, max_iter=100, **options)
+    short = boost(*data, "smoothed_hinge", max_iter=24, **options)
+    long = boost(*data, "smoothed_hinge", tol=0.0, max_iter=60, **options)
     best = min(short.objective(), long.objective())
     bound = short.objective() - short.duality_gap()
     assert bound <= best * (1 + 1e-9)
