@@ -355,7 +355,7 @@ def _check(problem: DrawnProblem, other: bool, exact: bool) -> Outcome:
     # 5) the status is true
     if fit.status is Status.CONVERGED:
         least = reference.value(_multiple(metric, 0.0)) if not is_hinge else 0.0
-        size = max(abs(objective), 1e-3 * abs(least), abs(fit.alpha_max / fit.unit) * is_hinge)
+        size = max(abs(objective), 1e-3 * abs(least), abs(fit.alpha_max) * is_hinge)
         if not gap <= fit.tol * size * (1 + 1e-3) + rounding * is_hinge:
             failures.append(f"converged with a gap of {gap:.3g}, tol={fit.tol:g} of {size:.3g}")
     return outcome

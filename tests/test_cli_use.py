@@ -227,7 +227,7 @@ def test_inspect_tells_rank_spectrum_features_and_how_it_was_learned(
     assert [line.split()[0] for line in lines[8:10]] == order[:2]
     assert "  Settings other than the default ones: max_iter=5" in lines
     assert "if the objective in the history" in " ".join(text.split())
-    assert "raise --max-iter." in text
+    assert "Increase --max-iter" in text
     assert max(map(len, lines[1:])) <= 80
 
 

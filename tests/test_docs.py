@@ -123,7 +123,6 @@ def test_names_in_the_docs_exist(path: Path) -> None:
     "module",
     [
         "boostmetric",
-        "boostmetric.engines",
         "boostmetric.plots",
         "boostmetric_paper.datasets",
         "boostmetric_paper.vision",

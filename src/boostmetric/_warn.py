@@ -9,13 +9,14 @@ import warnings
 def warn(message: str) -> None:
     """Warn from the first line up the stack that is neither the caller's package nor scikit-learn.
 
+    Nor is it a decorator of contextlib.
     (`skip_file_prefixes` of `warnings.warn` does the same from Python 3.12 on.)
     """
     level = 1
     frame = sys._getframe(1)
     package = frame.f_globals.get("__name__", "").partition(".")[0]
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
-        (f"{package}.", "sklearn.")
+        (f"{package}.", "sklearn.", "contextlib")
     ):
         level += 1
         frame = frame.f_back

@@ -145,11 +145,11 @@ def centred(X: Points, order: NDArray | None = None) -> Points:
             points = _well_filled_centred(X)
             points = points if order is None else points[order]
         else:
+            # By rows in memory, whatever the order of X: sums and products round by it.
+            points = X.copy(order="C") if order is None else X.take(order, axis=0)
+            mean = points.mean(axis=0, dtype=np.float64)
             # The rounded mean of a constant feature may differ from its value.
-            mean = np.clip(X.mean(axis=0, dtype=np.float64), X.min(axis=0), X.max(axis=0))
-            mean = mean.astype(X.dtype)
-            points = X.copy() if order is None else X[order]
-            points -= mean
+            points -= np.clip(mean, points.min(axis=0), points.max(axis=0)).astype(X.dtype)
     check_range(points)
     return points
 

@@ -532,7 +532,7 @@ def test_a_failure_of_the_last_fit_is_raised(
     assert learner.fit(X, y).stops_
     monkeypatch.setattr(FailsLate, "n_good", FailsLate.n_calls - n_missing)
     monkeypatch.setattr(FailsLate, "n_calls", 0)
-    with pytest.raises(NotANumberError, match="in iteration"):
+    with pytest.raises(NotANumberError, match="In step"):
         clone(learner).fit(X, y)
 
 

@@ -205,7 +205,7 @@ def test_the_optimum_is_that_of_a_semidefinite_program(
     assert fit.objective() - fit.duality_gap() <= least + 3e-6 * scale_of(fit)
     assert np.trace(fit.metric.matrix) == pytest.approx(1, rel=1e-12)
     assert fit.objective() == pytest.approx(
-        Hinge(nu).value(margins_of(fit), data[1].weights), abs=1e-9
+        fit.value_unit * Hinge(nu).value(margins_of(fit), data[1].weights), abs=1e-9
     )
 
 

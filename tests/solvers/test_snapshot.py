@@ -129,7 +129,7 @@ def test_a_warm_start_can_be_resumed_too(kind: str) -> None:
 
 
 def test_the_memory_of_a_solver_survives_as_arrays() -> None:
-    numbers = {
+    numbers: dict[str, Any] = {
         each.name: float(n)
         for n, each in enumerate(fields(Memory), start=3)
         if each.type in ("int", "float")

@@ -22,7 +22,7 @@ from boostmetric.estimators import Progress
 EVERY = 10.0
 """Seconds from one line to the next where standard error is no terminal."""
 
-STOPPING = "Stopping after this iteration, and keeping what was learned. Ctrl-C again: at once."
+STOPPING = "Stopping and keeping what was learned. Press Ctrl-C again to end at once."
 
 
 class Follower:

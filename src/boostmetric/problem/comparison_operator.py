@@ -16,6 +16,7 @@ sums are added in their order, so the results do not depend on the number of thr
 
 from __future__ import annotations
 
+import math
 from copy import copy
 from typing import Any
 
@@ -35,6 +36,9 @@ from boostmetric.problem.operators import Operator, symmetric_operator
 
 CHUNK_ENTRIES = 1 << 18
 """Numbers in a chunk of rows or pairs (1 MB in float32), so that it stays in the cache."""
+
+MAX_EXPONENT = 500
+"""Of the size of the points: coefficients have the inverse of its square, in float64."""
 
 MAX_SPANS = 16
 """Partial sums of shape (D, D) at most; each is the sum over a span of consecutive chunks."""
@@ -88,6 +92,11 @@ class ComparisonOperator(Operator):
         pair = np.argsort(by_row)
         self.X: Points = centred(X, order)
         self.exponent = binary_exponent(self.X) if exponent is None else exponent
+        if abs(self.exponent) > MAX_EXPONENT:
+            raise ValueError(
+                f"The values of X differ by {math.ldexp(1.0, self.exponent):.0e}; their squares "
+                "are out of the range of float64. Scale X."
+            )
         if self.exponent:
             if self.X is X:  # a sparse array need not have been copied
                 self.X = X.copy()

@@ -35,6 +35,9 @@ BATCH_SIZE = 2
 PATIENCE = 5
 """Solutions in which a row is slack before it is removed."""
 
+MIN_RESPONSE = 1e-6
+"""The smallest unit of the program, in units of the largest gap."""
+
 ROUNDING = 1e-8
 """Error of the program's π in float64, in units of typical responses."""
 
@@ -272,6 +275,10 @@ class SoftMarginSolver:
         # be a rounding error.
         absolute = block.operator.absolute_scatter(uniform.astype(objective.dtype))
         self._unit = float(leading_eigenpairs(absolute)[0][0]) or 1.0
+        if block.gaps is not None:
+            # HiGHS fails on costs that are larger than its rows by many orders of magnitude. If the
+            # gaps are that large, the metric hardly matters.
+            self._unit = max(self._unit, MIN_RESPONSE * float(np.abs(block.gaps).max()))
         program = SoftMargin(prices, block.gaps, uniform, self._unit)
         saved = self._saved
         metric = objective.M.metric

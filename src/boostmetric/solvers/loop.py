@@ -122,8 +122,8 @@ class Boosting:
     solver : proposes steps
     memory : of the solver
     first_value : the objective at M = 0
-    unit : the operator of the problem is that of the user divided by this number. M is multiplied by
-        it; for the hinge, whose trace is fixed, the margins are divided by it instead
+    unit : the operator of the problem is that of the user divided by this number, and M that of the
+        user times it; for the hinge, whose trace is fixed, margins are divided by it instead
     tol : the fit ends if the duality gap is at most this share of the objective
     """
 
@@ -295,7 +295,6 @@ class Boosting:
                     return
         except StopRequested:
             self.status = Status.STOPPED
-            self.problem.should_stop = None  # later queries are those of the user
             if callback is not None and self.history:
                 callback(self)
         except NotANumberError as error:
@@ -305,6 +304,8 @@ class Boosting:
             )
             failure.fit = self
             raise failure from error
+        finally:
+            self.problem.should_stop = None  # later queries are those of the user
 
     def _is_gap_due(self, first_gap: int) -> bool:
         """Whether to compute the duality gap after the step that has just been taken."""
@@ -353,14 +354,23 @@ class Boosting:
             )
 
     def outcome(self) -> Outcome:
-        """What is worth keeping; with the duality gap if the fit was to compute it, else NaN."""
+        """What is worth keeping; with the duality gap if the fit was to compute it, else NaN.
+
+        If the fit was stopped, the gap is that of the best bound so far: who stops a fit does not
+        want to wait for another one.
+        """
+        gap = math.nan
+        if self.tol > 0 and self.status is Status.STOPPED:
+            gap = max(0.0, self._value() - self.memory.bound) * self.value_unit
+        elif self.tol > 0:
+            gap = self.duality_gap()
         return Outcome(
             metric=self.metric,
             history=self.history,
             status=self.status,
             alpha=self.alpha,
             alpha_max=self.alpha_max,
-            duality_gap=self.duality_gap() if self.tol > 0 else math.nan,
+            duality_gap=gap,
             n_comparisons=self.n_comparisons,
         )
 
@@ -418,6 +428,8 @@ class Boosting:
                 raise SnapshotError("the snapshot has directions of another shape.")
             if coefs.shape != (directions.shape[1],):
                 raise SnapshotError("the snapshot has another number of coefficients.")
+            if table.shape != (len(table), len(fields(Iteration))):
+                raise SnapshotError("the snapshot has a history of another shape.")
             memory = Memory.from_arrays(with_prefix(saved, "memory_"))
             alpha, first_value = float(saved["alpha"]), float(saved["first_value"])
             finite: list[Any] = [directions, coefs, scales, alpha, first_value, memory.alpha_max]
