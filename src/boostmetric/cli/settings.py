@@ -116,7 +116,7 @@ def advice(status: Status) -> str:
     """How a fit ended, and what to do, in terms of options.
 
     >>> advice(Status.MAX_ITER)
-    'As many directions as --max-iter allows were added. ... raise --max-iter.'
+    'As many directions as --max-iter allows were added. Increase --max-iter if ...'
     """
     if status is Status.STOPPED:
         return "Held-out data or Ctrl-C ended the fit. The metric is usable as it is."

@@ -113,6 +113,12 @@ class Block:
 
     _scatter: NDArray | LinearOperator | None = None
 
+    def margins_and_duals(self, position: Position) -> tuple[NDArray, NDArray] | None:
+        """ρ and u at M, of shape (m,), which must not be changed."""
+        if not self._follow(position):
+            return None
+        return self._margins, self._loss_here()[1]
+
     def along(self, position: Position, direction: NDArray, coef: float) -> NDArray | None:
         """Sums at ρ + w·h for a coefficient w of a direction.
 

@@ -245,6 +245,11 @@ class Objective:
             factors = factors * [part[1] for part in parts]
         return weighted_sum(factors, [part[2] for part in parts])
 
+    def margins_and_duals(self) -> tuple[NDArray, NDArray]:
+        """ρ and u of the terms of a single block; for users, not for solvers."""
+        (found,) = self._query(Block.margins_and_duals)
+        return found
+
     def single_block(self) -> Block:
         """The only block, for the solver that needs all comparisons in one place."""
         (block,) = self.blocks

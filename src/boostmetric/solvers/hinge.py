@@ -198,6 +198,12 @@ class SoftMarginSolver:
         """π, the price of a unit of trace."""
         return -np.inf if self._program is None else self._program.price
 
+    def duals(self, objective: Objective) -> NDArray:
+        """Those of the program, of shape (m,)."""
+        if self._program is None:
+            self._program = self._begin(objective)
+        return self._program.duals
+
     def propose(
         self, objective: Objective, now: Evaluation, memory: Memory, limit: int
     ) -> Proposal:

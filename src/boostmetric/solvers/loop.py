@@ -179,6 +179,18 @@ class Boosting:
         return self.memory.alpha_max * self.unit
 
     @property
+    def margins(self) -> NDArray:
+        """ρ_r of all comparisons of positive weight, of shape (m,)."""
+        return self.problem.margins_and_duals()[0] * self.problem.dtype.type(self.value_unit)
+
+    @property
+    def duals(self) -> NDArray:
+        """u_r of these comparisons, of shape (m,); for the hinge those of the linear program."""
+        if isinstance(self.solver, SoftMarginSolver):
+            return self.solver.duals(self.problem)
+        return self.problem.margins_and_duals()[1]
+
+    @property
     def n_tried(self) -> int:
         """The number of directions that were tried."""
         return sum(step.n_tried for step in self.history)
