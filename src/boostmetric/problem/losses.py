@@ -350,8 +350,9 @@ class Hinge(Loss):
 
     def prices(self, m: int, weights: NDArray | None) -> NDArray:
         """v_r, the largest dual of each of m comparisons."""
-        shares = np.full(m, 1 / m) if weights is None else weights / weights.sum(dtype=np.float64)
-        return shares.astype(np.float64) / self.nu
+        # In float64: the linear program is feasible only if the prices sum to 1 or more.
+        shares = np.ones(m) if weights is None else weights.astype(np.float64)
+        return shares / shares.sum() / self.nu
 
     def __repr__(self) -> str:
         return f"Hinge(nu={self.nu})"
