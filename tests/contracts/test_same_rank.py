@@ -29,11 +29,12 @@ BLAS_THREADS = (1, 2)
 DTYPES = ("float32", "float64")
 
 FITS: dict[str, tuple[str, Options]] = {
-    "stagewise": ("exponential", {"solver": "stagewise", "max_iter": 30}),
+    "stagewise": ("exponential", {"solver": "stagewise", "max_iter": 12}),
     "batches": ("logistic", {"solver": "stagewise", "block_size": 4, "max_iter": 24}),
     "totally corrective": ("logistic", {"solver": "totally_corrective", "max_iter": 8, "tol": 0.0}),
-    "soft margin": ("hinge", {"max_iter": 20}),
 }
+# Not the hinge: its linear program may have several optimal vertices, and rounding decides which of
+# them the simplex method finds.
 
 
 def data() -> Iterator[tuple[str, NDArray, NDArray]]:
