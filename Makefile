@@ -48,7 +48,7 @@ bench-full: $(VENV)/.test
 	$(BIN)/python benchmarks/speed.py --full --write
 	$(BIN)/python benchmarks/speed.py --full --threads 2 --write
 	$(BIN)/python benchmarks/letter.py --write
-	$(BIN)/python benchmarks/evaluation.py --write
+	$(BIN)/python benchmarks/random_problems.py --n 10000 --jobs 2
 	$(BIN)/python benchmarks/corrective.py --write
 
 # What the experiments and benchmarks/peers.py compare with, in an environment of its own.
