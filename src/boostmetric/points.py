@@ -127,7 +127,10 @@ def scale(points: Points, exponent: int) -> None:
     array([[12.,  2.]])
     """
     values: Any = points.data if issparse(points) else points
-    np.ldexp(values, exponent, out=values)
+    if abs(exponent) < np.finfo(values.dtype).maxexp:
+        values *= values.dtype.type(2.0**exponent)  # several times as fast as ldexp
+    else:
+        np.ldexp(values, exponent, out=values)
 
 
 def centred(X: Points, order: NDArray | None = None) -> Points:

@@ -38,9 +38,9 @@ from boostmetric.solvers import Boosting
 PACKAGE: Any = boostmetric
 
 SMALL_CHUNKS = {
-    (block, "CHUNK"): 1 << 10,
+    (block, "MEASURES_AT_ONCE"): 1 << 12,
     (comparison_operator, "CHUNK_ENTRIES"): 1 << 12,
-    (comparison_operator, "COLLECTED_AT_ONCE"): 1 << 11,
+    (comparison_operator, "MIN_CHUNK"): 1 << 9,
 }
 """With these there are several chunks in every loop, also for data on which a fit is fast."""
 

@@ -7,8 +7,10 @@ from numpy.typing import NDArray
 from scipy.special import expit, logsumexp, softmax
 
 from boostmetric.engines import Threads
+from boostmetric.metric import Metric
 from boostmetric.problem import (
     LOSSES,
+    ComparisonOperator,
     Comparisons,
     Exponential,
     Frobenius,
@@ -16,9 +18,10 @@ from boostmetric.problem import (
     Logistic,
     Loss,
     SmoothedHinge,
-    StackOperator,
+    Step,
     Trace,
     block,
+    comparison_operator,
 )
 from boostmetric.problem.losses import is_mergeable
 from boostmetric.problem.step import Position
@@ -441,7 +444,7 @@ def test_several_blocks_are_rejected_before_any_work() -> None:
 def test_in_one_block_a_loss_that_is_not_a_sum_is_evaluated_once(
     loss: Loss, n_jobs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block, "CHUNK", 7)
+    monkeypatch.setattr(comparison_operator, "MIN_CHUNK", 7)
     X, comparisons = triplets()
     problem = blocks_of(X, comparisons, loss, 1, Trace(0.0), n_jobs)
     margins = np.full(30, -0.3)
@@ -469,15 +472,27 @@ def test_chunks_of_a_loss_are_the_whole(
     rng: np.random.Generator,
 ) -> None:
     gaps, weights = draw(rng, 40, weighted, spread=20.0)
-    operator = StackOperator(rng.standard_normal((40, 1, 1)))
-    monkeypatch.setattr(block, "CHUNK", 7)
-    with Threads(n_jobs) as threads:
-        made = block.Block(operator, loss, gaps, weights, threads)
-        part = made.evaluate(Position(0, 0, ()), with_scatter=True)
-    assert part is not None
-    assert part.value == pytest.approx(loss.value(-gaps, weights), rel=1e-12)
-    duals = loss.duals(-gaps, weights)
-    assert part.dual_sum == pytest.approx(duals.sum(), rel=1e-12)
-    assert part.n_violated == np.count_nonzero(gaps >= 0)
-    expected = operator.scatter(duals)
-    assert part.scatter == pytest.approx(expected, rel=1e-10, abs=1e-12)
+    rows = rng.permuted(np.tile(np.arange(12), (40, 1)), axis=1)[:, :3]
+    X, comparisons = rng.standard_normal((12, 3)), Comparisons.from_triplets(rows)
+    directions = np.linalg.qr(rng.standard_normal((3, 2)))[0]
+    start, step = (Step(directions, np.array(coefs)) for coefs in ([0.3, 0.1], [0.7, 0.2]))
+    results = []
+    for smallest, n_chunks in ((7, 5), (100, 1)):
+        monkeypatch.setattr(comparison_operator, "MIN_CHUNK", smallest)
+        with Threads(n_jobs) as threads:
+            operator = ComparisonOperator(X, comparisons, threads=threads)
+            assert len(operator.chunks) == n_chunks
+            made = block.Block(operator, loss, gaps, weights, threads)
+            position = Position(0, 0, (start,))
+            part = made.evaluate(position, with_scatter=True)
+            along = [made.along(position, directions[:, 0], coef) for coef in (0.0, 0.4)]
+            on_slice = made.on_slice(position, directions, 0.6, step.coefs, True)
+        margins = operator.values(Metric(directions, start.coefs)) - gaps
+        assert part is not None
+        assert part.value == pytest.approx(loss.value(margins, weights), rel=1e-12)
+        duals = loss.duals(margins, weights)
+        assert part.dual_sum == pytest.approx(duals.sum(), rel=1e-12)
+        assert part.n_violated == np.count_nonzero(margins <= 0)
+        assert part.scatter == pytest.approx(operator.scatter(duals), rel=1e-10, abs=1e-12)
+        results.append(np.concatenate([*along, on_slice]))
+    assert results[0] == pytest.approx(results[1], rel=1e-11, abs=1e-12)

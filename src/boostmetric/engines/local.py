@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
+from itertools import count
 from threading import Lock
 from typing import Any, Self, TypeVar
 
@@ -48,18 +49,33 @@ class Threads:
         self._pool: ThreadPoolExecutor | None = None
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """The results of a function, in the order of the items; never called from within itself."""
-        if self.n_jobs == 1 or len(items) < 2:
+        """The results of a function, in the order of the items; never called from within itself.
+
+        The calling thread works, too, and each thread takes the next item when it is done with one:
+        waking the others takes some 50 µs, however many items there are.
+        """
+        n_helpers = min(self.n_jobs, len(items)) - 1
+        if n_helpers < 1:
             return [function(item) for item in items]
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="boostmetric")
+            self._pool = ThreadPoolExecutor(self.n_jobs - 1, thread_name_prefix="boostmetric")
         settings: Any = np.geterr()  # NumPy keeps them for each thread
+        results: dict[int, Result] = {}
+        numbers = count()
 
-        def run(item: Item) -> Result:
+        def work() -> None:
             with np.errstate(**settings):
-                return function(item)
+                while (number := next(numbers)) < len(items):
+                    results[number] = function(items[number])
 
-        return list(self._pool.map(run, items))
+        helpers = [self._pool.submit(work) for _ in range(n_helpers)]
+        try:
+            work()
+        finally:
+            wait(helpers)
+        for helper in helpers:
+            helper.result()  # raises what the function raised
+        return [results[number] for number in range(len(items))]
 
     def close(self) -> None:
         """End the threads; they start again when they are needed."""

@@ -11,7 +11,7 @@ lost is created again and repeats the steps with the same arithmetic, which give
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,18 +21,20 @@ from scipy.sparse.linalg import LinearOperator
 
 from boostmetric.engines import Threads
 from boostmetric.metric import Metric
-from boostmetric.problem.comparison_operator import chunks
+from boostmetric.problem.comparison_operator import chunks, sum_in_order
 from boostmetric.problem.losses import Loss, NotANumberError, is_mergeable
 from boostmetric.problem.operators import Operator
 from boostmetric.problem.step import Position, Step
 
-CHUNK = 1 << 15
-"""Comparisons whose loss is computed at a time by a thread, so that temporary arrays stay in the
-cache (at MNIST size 1.4 times as fast as all at once, on one thread)."""
+MEASURES_AT_ONCE = 1 << 19
+"""Measures in a chunk that a thread multiplies by coefficients."""
 
 MAX_ENTRIES = 1 << 25
 """Measures of directions that are kept, at most (256 MB in float64). Beyond that, or with more than
 4·D directions, margins on a slice are computed through M and not by direction."""
+
+
+ALL = slice(None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +59,7 @@ class Block:
     operator : the matrices A_r of these terms
     loss : F
     gaps, weights : arrays of shape (m,) in the dtype of the operator, or None
-    threads : share the loss of chunks of comparisons
+    threads : share the chunks of the operator
     """
 
     def __init__(
@@ -70,18 +72,18 @@ class Block:
     ) -> None:
         self.operator, self.loss, self.gaps, self.weights = operator, loss, gaps, weights
         self.threads = Threads(1) if threads is None else threads
-        m = operator.n_matrices
-        self._chunks = chunks(m, CHUNK)
-        if len(self._chunks) > 1 and not is_mergeable(loss):
-            self._chunks = [slice(0, m)]
+        self._numbers = range(len(operator.chunks))
+        self._has_chunks = len(operator.chunks) > 1 and is_mergeable(loss)
         self._epoch, self._n_steps = -1, 0
-        self._margins = self._minus_gaps(np.zeros(m, dtype=operator.dtype))
+        self._margins = self._minus_gaps(np.zeros(operator.n_matrices, dtype=operator.dtype))
         # The loss at the margins, or None if it has not been computed yet.
         self._at_margins: tuple[float, NDArray] | None = None
         # Directions with their measures, and whether these were computed all at once: products
         # round by the number of columns. A single direction with its responses.
         self._measured: tuple[NDArray, NDArray, bool] | None = None
         self._response: tuple[NDArray, NDArray] | None = None
+        # The sum of the weights of the terms that each measure contributes to.
+        self._measure_weights: NDArray | None = None
         # The last point tried on a slice, with its margins and the loss there. A step usually goes
         # to it, and need not compute it again; unless its directions were not measured at once,
         # which a block that repeats the step would do.
@@ -128,23 +130,28 @@ class Block:
         if not self._follow(position):
             return None
         h = self._responses(direction)
+
+        def sums_of(number: int, duals: NDArray) -> tuple[NDArray]:
+            """Over a chunk: Σ u·h, Σ|u·h| and, at w = 0, three more."""
+            part = h[self.operator.chunks[number]]
+            products = duals * part
+            sums = [products.sum(dtype=np.float64), np.abs(products).sum(dtype=np.float64), 0, 0, 0]
+            if coef == 0:
+                sizes = np.abs(duals).astype(np.float64)
+                sums[2] = sizes.sum()
+                sizes *= part
+                sums[3] = (sizes * np.maximum(part, 0)).sum()
+                sums[4] = (sizes * np.minimum(part, 0)).sum()
+            return (np.array(sums),)
+
         if coef == 0:
             value, duals = self._loss_here()
+            (sums,) = self._sums(sums_of, duals)
         else:
             step = Step(direction[:, None], np.array([coef]))
-            margins = self._moved(step)
-            value, duals = self._loss(margins)
+            margins, (value, duals), (sums,) = self._evaluate(self._margins_after(step), sums_of)
             self._tried = (step.directions, step.coefs, 1.0, margins, (value, duals))
-        products = duals * h
-        net = float(products.sum(dtype=np.float64))
-        sums = [value, net, float(np.abs(products).sum(dtype=np.float64)), 0.0, 0.0, 0.0]
-        if coef == 0:
-            sizes = np.abs(duals).astype(np.float64)
-            sums[3] = float(sizes.sum())
-            sizes *= h
-            sums[4] = float((sizes * np.maximum(h, 0)).sum())
-            sums[5] = float((sizes * np.minimum(h, 0)).sum())
-        return np.array(sums)
+        return np.append(value, sums)
 
     def on_slice(
         self,
@@ -160,22 +167,29 @@ class Block:
         """
         if not self._follow(position):
             return None
-        margins = self._moved(Step(directions, coefs, scale))
-        value, duals = self._loss(margins)
-        measures = self._measures(directions)
+        operator, measures = self.operator, self._measures(directions)
+
+        def sums_of(number: int, duals: NDArray) -> tuple[NDArray, ...]:
+            """Over a chunk: the derivative in s, and the duals by measure."""
+            slope = np.zeros(1)
+            if with_scale:
+                part = operator.chunks[number]
+                old = self._plus_gaps(self._margins[part], part)
+                slope[0] = np.sum(duals * old, dtype=np.float64)
+            return (slope,) if measures is None else (slope, operator.collect_chunk(duals, number))
+
+        margins, (value, duals), sums = self._evaluate(
+            self._margins_after(Step(directions, coefs, scale)), sums_of
+        )
         self._tried = None
         if measures is None or (self._measured is not None and self._measured[2]):
             self._tried = (directions, coefs, scale, margins, (value, duals))
-        slopes = np.zeros(2 + directions.shape[1])
-        slopes[0] = value
-        if with_scale:
-            slopes[1] = -np.sum(duals * self._plus_gaps(self._margins), dtype=np.float64)
         if measures is not None:
-            slopes[2:] = -(self.operator.collect(duals).astype(measures.dtype) @ measures)
+            slopes = self._weigh(sums[1], measures)
         else:
-            images = self.operator.scatter_matrix(duals) @ directions
-            slopes[2:] = -np.einsum("dj,dj->j", directions, images)
-        return slopes
+            images = operator.scatter_matrix(duals) @ directions
+            slopes = np.einsum("dj,dj->j", directions, images)
+        return np.concatenate([[value], -sums[0], -slopes])
 
     def largest_value(
         self, position: Position, directions: NDArray, scale: float, coefs: NDArray
@@ -183,8 +197,8 @@ class Block:
         """The largest |⟨A_r, ·⟩| at s·M + Σ_j w_j·v_j·v_jᵀ."""
         if not self._follow(position):
             return None
-        values = self._plus_gaps(self._moved(Step(directions, coefs, scale)))
-        return float(np.abs(values).max())
+        margins_of = self._margins_after(Step(directions, coefs, scale))
+        return float(np.abs(self._plus_gaps(self._joined(margins_of))).max())
 
     # Queries that do not depend on M. M' = basis·Y·basisᵀ for a symmetric Y; without a basis, Y is
     # M' itself. Scatters are in the coordinates of Y.
@@ -197,11 +211,13 @@ class Block:
             weights = np.ones(operator.n_matrices, dtype=operator.dtype)
         measures = self._measures(directions)
         if measures is not None:
-            sizes = operator.collect_sizes(weights).astype(measures.dtype) @ np.abs(measures)
+            if self._measure_weights is None:
+                self._measure_weights = operator.collect_sizes(weights)
+            sizes = self._weigh(self._measure_weights, measures, absolute=True)
         else:
             images = operator.absolute_scatter(weights) @ directions
             sizes = np.einsum("dj,dj->j", directions, images)
-        return np.append(sizes.astype(np.float64), weights.sum(dtype=np.float64))
+        return np.append(sizes, weights.sum(dtype=np.float64))
 
     def evaluate_at(self, Y: NDArray, basis: NDArray | None, with_scatter: bool) -> Part:
         """Value, sums and scatter at M'."""
@@ -267,25 +283,40 @@ class Block:
         ):
             self._margins, self._at_margins = tried[3], tried[4]
         else:
-            self._margins, self._at_margins = self._moved(step, at_once=True), None
+            self._margins = self._joined(self._margins_after(step, at_once=True))
+            self._at_margins = None
         self._n_steps += 1
 
-    def _moved(self, step: Step, at_once: bool = False) -> NDArray:
-        """The margins after a step from M; `at_once` is for `_measures`."""
-        dtype: Any = self.operator.dtype
+    def _margins_after(self, step: Step, at_once: bool = False) -> Callable[[int], NDArray]:
+        """The margins after a step from M, chunk by chunk; `at_once` is for `_measures`."""
+        operator: Operator = self.operator
+        dtype: Any = operator.dtype
+        change_of: Callable[[int], NDArray]
         if step.directions.shape[1] == 1:
-            change = self._responses(step.directions[:, 0]) * dtype.type(step.coefs[0])
+            h, coef = self._responses(step.directions[:, 0]), dtype.type(step.coefs[0])
+            change_of = lambda number: h[operator.chunks[number]] * coef  # noqa: E731
         elif (measures := self._measures(step.directions, at_once)) is not None:
-            change = self.operator.expand(measures @ step.coefs.astype(dtype))
+            combined = self._combine(measures, step.coefs.astype(dtype))
+            change_of = lambda number: operator.expand_chunk(combined, number)  # noqa: E731
         else:
-            metric = Metric(step.directions, step.coefs)
-            change = self.operator.values(metric)
-        if step.scale == 1:
-            change += self._margins
-            return change
-        if step.scale != 0:
-            change += dtype.type(step.scale) * self._plus_gaps(self._margins)
-        return self._minus_gaps(change)
+            values = operator.values(Metric(step.directions, step.coefs))
+            change_of = lambda number: values[operator.chunks[number]].copy()  # noqa: E731
+
+        def margins_of(number: int) -> NDArray:
+            part = operator.chunks[number]
+            margins = change_of(number)
+            if step.scale == 1:
+                margins += self._margins[part]
+                return margins
+            if step.scale != 0:
+                old = self._plus_gaps(self._margins[part], part)
+                margins += dtype.type(step.scale) * old
+            return self._minus_gaps(margins, part)
+
+        return margins_of
+
+    def _joined(self, margins_of: Callable[[int], NDArray]) -> NDArray:
+        return np.concatenate(self.threads.map(margins_of, self._numbers))
 
     def _measures(self, directions: NDArray, at_once: bool = False) -> NDArray | None:
         """The measures (P, k) of directions, or None if they are too many to be kept.
@@ -307,6 +338,31 @@ class Block:
                 return measures
         self._measured = directions, operator.measures(directions), True
         return self._measured[1]
+
+    def _combine(self, measures: NDArray, coefs: NDArray) -> NDArray:
+        """measures·coefs, of shape (P,)."""
+        combined = np.empty(len(measures), dtype=measures.dtype)
+
+        def fill(rows: slice) -> None:
+            np.dot(measures[rows], coefs, out=combined[rows])
+
+        self.threads.map(fill, self._rows_of(measures))
+        return combined
+
+    def _weigh(self, weights: NDArray, measures: NDArray, absolute: bool = False) -> NDArray:
+        """measuresᵀ·weights, or with absolute values of measures, of shape (k,), in float64."""
+        weights = weights.astype(measures.dtype, copy=False)
+
+        def weigh_chunk(rows: slice) -> NDArray:
+            part = np.abs(measures[rows]) if absolute else measures[rows]
+            # Unlike @, np.dot lets other threads work meanwhile.
+            return np.dot(weights[rows], part).astype(np.float64)
+
+        return sum_in_order(self.threads.map(weigh_chunk, self._rows_of(measures)))
+
+    @staticmethod
+    def _rows_of(measures: NDArray) -> list[slice]:
+        return chunks(len(measures), max(1, MEASURES_AT_ONCE // max(1, measures.shape[1])))
 
     def _responses(self, direction: NDArray) -> NDArray:
         if self._response is None or not np.array_equal(self._response[0], direction):
@@ -337,35 +393,81 @@ class Block:
         return self._at_margins
 
     def _loss(self, margins: NDArray) -> tuple[float, NDArray]:
-        """F(ρ) and the duals, chunk by chunk; raises a NotANumberError if they are NaN."""
-        duals = np.empty_like(margins)
-        loss, weights = self.loss, self.weights
+        """F(ρ) and the duals; raises a NotANumberError if they are NaN."""
+        return self._evaluate(lambda number: margins[self.operator.chunks[number]])[1]
 
-        def evaluate_chunk(part: slice) -> float:
-            value, duals[part] = loss.value_and_duals(
-                margins[part], None if weights is None else weights[part]
-            )
-            return value
+    def _evaluate(
+        self,
+        margins_of: Callable[[int], NDArray],
+        sums_of: Callable[[int, NDArray], tuple[NDArray, ...]] | None = None,
+    ) -> tuple[NDArray, tuple[float, NDArray], list[NDArray]]:
+        """Margins, F and the duals there, and sums over terms that are linear in the duals.
 
-        values = self.threads.map(evaluate_chunk, self._chunks)
-        value = values[0]
-        if len(values) > 1:
+        All of it in one go for each chunk, as waking the threads takes time. Raises a
+        NotANumberError if F or a dual is NaN.
+
+        Parameters
+        ----------
+        margins_of : the margins of a chunk, by its number
+        sums_of : arrays to be summed over all chunks, from the number of a chunk and its duals
+        """
+        loss, parts = self.loss, self.operator.chunks
+        margins = np.empty_like(self._margins)
+        duals = np.empty_like(self._margins)
+
+        def evaluate_chunk(number: int) -> tuple[float, tuple[NDArray, ...]]:
+            part = parts[number]
+            margins[part] = margins_of(number)
+            weights = None if self.weights is None else self.weights[part]
+            value, found = loss.value_and_duals(margins[part], weights)
+            duals[part] = found
+            return value, () if sums_of is None else sums_of(number, found)
+
+        if not self._has_chunks:
+            margins[:] = self._joined(margins_of)
+            value, duals = loss.value_and_duals(margins, self.weights)
+            sums = [] if sums_of is None else self._sums(sums_of, duals)
+        else:
+            values, found = zip(*self.threads.map(evaluate_chunk, self._numbers), strict=True)
             value, factors = loss.merge(np.array(values))
             if (factors != 1).any():
-                for part, factor in zip(self._chunks, factors, strict=True):
-                    duals[part] *= duals.dtype.type(factor)
+                for part, factor in zip(parts, factors.astype(duals.dtype), strict=True):
+                    duals[part] *= factor
+            sums = _merge(found, factors)
         if np.isnan(value + duals.sum()) and np.isfinite(margins).all():
             raise NotANumberError(
                 f"{loss!r} returns NaN for finite margins between {margins.min():g} and "
                 f"{margins.max():g}. A loss must be finite for margins of any size."
             )
-        return value, duals
+        return margins, (value, duals), sums
 
-    def _minus_gaps(self, values: NDArray) -> NDArray:
-        return values if self.gaps is None else values - self.gaps
+    def _sums(
+        self, sums_of: Callable[[int, NDArray], tuple[NDArray, ...]], duals: NDArray
+    ) -> list[NDArray]:
+        """The same sums for duals that are known."""
+        parts = self.operator.chunks
 
-    def _plus_gaps(self, margins: NDArray) -> NDArray:
-        return margins if self.gaps is None else margins + self.gaps
+        def sums_of_chunk(number: int) -> tuple[NDArray, ...]:
+            return sums_of(number, duals[parts[number]])
+
+        found = self.threads.map(sums_of_chunk, self._numbers)
+        return _merge(found, np.ones(len(found)))
+
+    def _minus_gaps(self, values: NDArray, part: slice = ALL) -> NDArray:
+        return values if self.gaps is None else values - self.gaps[part]
+
+    def _plus_gaps(self, margins: NDArray, part: slice = ALL) -> NDArray:
+        return margins if self.gaps is None else margins + self.gaps[part]
+
+
+def _merge(parts: Sequence[tuple[NDArray, ...]], factors: NDArray) -> list[NDArray]:
+    """For each of the arrays that all parts have, its sum, in order, weighted by the factors."""
+    if (factors != 1).any():
+        parts = [
+            tuple(array * array.dtype.type(factor) for array in part)
+            for part, factor in zip(parts, factors, strict=True)
+        ]
+    return [sum_in_order(list(arrays)) for arrays in zip(*parts, strict=True)]
 
 
 Recipe = Callable[[Threads], Block]

@@ -43,11 +43,10 @@ MAX_EXPONENT = 500
 MAX_SPANS = 16
 """Partial sums of shape (D, D) at most; each is the sum over a span of consecutive chunks."""
 
-COLLECTED_AT_ONCE = 1 << 17
-"""Comparisons in a span whose duals are collected by pair, at least; a span needs P numbers."""
-
-MAX_COLLECTIONS = 4
-"""Such spans, at most."""
+MIN_CHUNK, MAX_CHUNKS = 100_000, 8
+"""Comparisons in a chunk, at least, unless there are fewer, and the number of chunks, at most. For
+each of some thirty array operations on a chunk a thread needs the interpreter, so that small chunks
+gain nothing; and each chunk takes P numbers when duals are collected by pair."""
 
 
 class ComparisonOperator(Operator):
@@ -103,17 +102,16 @@ class ComparisonOperator(Operator):
             scale(self.X, -self.exponent)
             self.unit = 4.0**self.exponent
         self._i, self._j = np.ascontiguousarray(ends[by_row].T)
-        self._far_and_near = np.stack([pair[comparisons.far], pair[comparisons.near]], axis=1)
-        self._far_and_near = self._far_and_near.astype(np.int32)
         points = np.arange(n + 1)
         self._row_starts = (np.searchsorted(self._i, points) + points).astype(np.int32)
         self._slots = np.arange(len(self._i)) + self._i + 1
         self._columns = np.empty(len(self._i) + n, dtype=np.int32)
         self._columns[self._slots] = self._j
         self._columns[self._row_starts[:-1]] = points[:-1]
-        n_spans = min(MAX_COLLECTIONS, max(1, self.n_matrices // COLLECTED_AT_ONCE))
-        self._differences = self._incidence(n_spans, np.array([1, -1]))
-        self._magnitudes: list[csr_matrix] | None = None
+        m = len(comparisons)
+        self._chunks = chunks(m, -(-m // min(MAX_CHUNKS, max(1, m // MIN_CHUNK))))
+        self._far, self._near = pair[comparisons.far], pair[comparisons.near]
+        self._incidence = incidence(self._far, self._near, len(pair), self._chunks, X.dtype)
 
     def project(self, basis: NDArray) -> Operator:
         """The same comparisons of the points X·basis, for a basis of shape (D, d)."""
@@ -128,6 +126,11 @@ class ComparisonOperator(Operator):
     def n_measures(self) -> int:
         """P, the number of distinct pairs."""
         return len(self._i)
+
+    @property
+    def chunks(self) -> list[slice]:
+        """Chunks of comparisons."""
+        return self._chunks
 
     def scatter(self, duals: NDArray) -> NDArray | LinearOperator:
         """Â = Σ_r u_r·A_r = XᵀLX, as a matrix, or as an operator if D is large.
@@ -167,8 +170,9 @@ class ComparisonOperator(Operator):
         squares = np.empty((self.n_measures, directions.shape[1]), dtype=self.dtype)
 
         def fill(pairs: slice) -> None:
-            part = np.take(projection, self._i[pairs], axis=0, out=squares[pairs])
-            part -= projection.take(self._j[pairs], axis=0)
+            # With mode="raise", NumPy would copy the result once more.
+            part = projection.take(self._i[pairs], axis=0, out=squares[pairs], mode="clip")
+            part -= projection.take(self._j[pairs], axis=0, mode="clip")
             part *= part
 
         size = max(1, CHUNK_ENTRIES // max(1, directions.shape[1]))
@@ -177,18 +181,41 @@ class ComparisonOperator(Operator):
 
     def expand(self, squares: NDArray) -> NDArray:
         """From squared distances of the pairs to those of far less those of near, shape (m,)."""
-        parts = self.threads.map(lambda part: part @ squares, self._differences)
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        parts = self.threads.map(
+            lambda number: self.expand_chunk(squares, number), range(len(self.chunks))
+        )
+        return np.concatenate(parts)
 
     def collect(self, duals: NDArray) -> NDArray:
         """The adjoint of `expand`: q_p = Σ_{r: far=p} u_r − Σ_{r: near=p} u_r, of shape (P,)."""
-        return self._collect(self._differences, duals)
+        return self._collect(duals)
 
     def collect_sizes(self, sizes: NDArray) -> NDArray:
         """Σ_{r: far=p} s_r + Σ_{r: near=p} s_r, of shape (P,)."""
-        if self._magnitudes is None:
-            self._magnitudes = self._incidence(len(self._differences), np.array([1, 1]))
-        return self._collect(self._magnitudes, sizes)
+        return self._collect(sizes, absolute=True)
+
+    def expand_chunk(self, squares: NDArray, number: int) -> NDArray:
+        """`expand` for the comparisons of a chunk."""
+        part = self._chunks[number]
+        differences = squares.take(self._far[part], mode="clip")
+        differences -= squares.take(self._near[part], mode="clip")
+        return differences
+
+    def collect_chunk(self, duals: NDArray, number: int, absolute: bool = False) -> NDArray:
+        """What the duals of a chunk contribute to `collect`, or to `collect_sizes`."""
+        columns = self._incidence[number]
+        if absolute:  # abs(columns) would sort the indices in place, but not the entries they share
+            arrays = np.abs(columns.data), columns.indices, columns.indptr
+            columns = csc_matrix(arrays, shape=columns.shape)
+        collected: NDArray = columns @ duals
+        return collected
+
+    def _collect(self, numbers: NDArray, absolute: bool = False) -> NDArray:
+        parts = self.threads.map(
+            lambda number: self.collect_chunk(numbers[self.chunks[number]], number, absolute),
+            range(len(self.chunks)),
+        )
+        return sum_in_order(parts)
 
     def values_of(self, matrix: NDArray) -> NDArray:
         """⟨A_r, N⟩ for a symmetric matrix N that need not be positive, shape (m,).
@@ -276,33 +303,6 @@ class ComparisonOperator(Operator):
         self.threads.map(fill, chunks(len(product), rows_at_once(self.X, 8 * CHUNK_ENTRIES)))
         return product
 
-    def _incidence(self, n_spans: int, signs: NDArray) -> list[csr_matrix]:
-        """The matrix (m, P) that has the two signs in the columns far_r and near_r of row r.
-
-        In spans of rows, which share the arrays of entries and of row starts.
-        """
-        spans = chunks(self.n_matrices, -(-self.n_matrices // n_spans))
-        longest = spans[0].stop
-        entries = np.tile(signs.astype(self.dtype), longest)
-        starts = np.arange(0, 2 * longest + 1, 2, dtype=np.int32)
-        found = []
-        for span in spans:
-            m = span.stop - span.start
-            arrays = entries[: 2 * m], self._far_and_near[span].ravel(), starts[: m + 1]
-            found.append(csr_matrix(arrays, shape=(m, self.n_measures)))
-        return found
-
-    def _collect(self, incidence: list[csr_matrix], duals: NDArray) -> NDArray:
-        ends = np.cumsum([0, *(part.shape[0] for part in incidence)])
-
-        def collect_span(number: int) -> NDArray:
-            part = incidence[number]
-            transposed = csc_matrix((part.data, part.indices, part.indptr), shape=part.shape[::-1])
-            collected: NDArray = transposed @ duals[ends[number] : ends[number + 1]]
-            return collected
-
-        return sum_in_order(self.threads.map(collect_span, range(len(incidence))))
-
 
 def chunks(n: int, size: int) -> list[slice]:
     """Consecutive slices of so many rows that cover n of them.
@@ -311,6 +311,31 @@ def chunks(n: int, size: int) -> list[slice]:
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
     return [slice(begin, min(begin + size, n)) for begin in range(0, n, size)]
+
+
+def incidence(
+    far: NDArray, near: NDArray, n_pairs: int, parts: list[slice], dtype: np.dtype
+) -> list[csc_matrix]:
+    """The matrix (P, m) that has 1 in the row far_r and −1 in the row near_r of column r.
+
+    In chunks of columns, none longer than the first, which share the arrays of entries and starts.
+
+    >>> first, = incidence(np.array([1, 2]), np.array([0, 0]), 3, [slice(0, 2)], np.dtype(float))
+    >>> first.toarray()
+    array([[-1., -1.],
+           [ 1.,  0.],
+           [ 0.,  1.]])
+    """
+    longest = parts[0].stop
+    entries = np.tile(np.array([1, -1], dtype=dtype), longest)
+    starts = np.arange(0, 2 * longest + 1, 2, dtype=np.int32)
+    found = []
+    for part in parts:
+        size = part.stop - part.start
+        rows = np.stack([far[part], near[part]], axis=1).astype(np.int32).ravel()
+        arrays = entries[: 2 * size], rows, starts[: size + 1]
+        found.append(csc_matrix(arrays, shape=(n_pairs, size)))
+    return found
 
 
 def sum_in_order(parts: list[NDArray]) -> NDArray:

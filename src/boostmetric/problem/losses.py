@@ -166,7 +166,7 @@ class Logistic(Loss):
     entropy (EQ:fenchel). F ≥ 0 grows linearly as a margin goes to −∞, where the exponential
     loss is dominated by the worst comparisons.
 
-    `value` uses max(0, −ρ) + log1p(exp(−|ρ|)), exact to rounding on both sides; in `duals` an
+    `value` uses max(0, −ρ) + log(1 + exp(−|ρ|)), exact to rounding on both sides; in `duals` an
     overflow of exp(ρ) gives the right limit, 0.
 
     >>> import numpy as np
@@ -195,7 +195,8 @@ class Logistic(Loss):
         np.negative(small, out=small)
         np.exp(small, out=small)
         value = self._value(margins, small, weights)
-        duals = np.where(margins > 0, small, margins.dtype.type(1))
+        # e where ρ > 0, else 1; np.where is several times slower on signs that follow no pattern.
+        duals = np.maximum(small, margins <= 0)
         small += 1
         duals /= small
         if weights is not None:
@@ -212,7 +213,15 @@ class Logistic(Loss):
 
     @staticmethod
     def _value(margins: NDArray, small: NDArray, weights: NDArray | None) -> float:
-        terms = np.log1p(small)
+        # With u = 1 + e, rounded, and what rounding took off, r = e − (u − 1), log(1 + e) is
+        # log(u) + r/u: as accurate as log1p, which has no vector instructions in NumPy and takes
+        # four times as long (measured in float32).
+        terms = small + 1
+        rest = terms - 1
+        np.subtract(small, rest, out=rest)
+        rest /= terms
+        np.log(terms, out=terms)
+        terms += rest
         terms -= np.minimum(margins, 0)
         if weights is not None:
             terms *= weights

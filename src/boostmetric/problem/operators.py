@@ -94,6 +94,19 @@ class Operator(ABC):
         """The adjoint of `expand`."""
         return duals
 
+    @property
+    def chunks(self) -> list[slice]:
+        """Consecutive chunks of the matrices, which threads share; they depend on the data only."""
+        return [slice(0, self.n_matrices)]
+
+    def expand_chunk(self, measures: NDArray, number: int) -> NDArray:
+        """`expand` for the matrices of a chunk, a new array."""
+        return self.expand(measures).copy()
+
+    def collect_chunk(self, duals: NDArray, number: int) -> NDArray:
+        """The contribution of a chunk to `collect`, a new array, from its duals."""
+        return self.collect(duals).copy()
+
     def collect_sizes(self, sizes: NDArray) -> NDArray:
         """Σ_r s_r·|∂ response_r / ∂ measure_p|, for s ≥ 0: `collect` without the signs."""
         return sizes
