@@ -43,10 +43,12 @@ MAX_EXPONENT = 500
 MAX_SPANS = 16
 """Partial sums of shape (D, D) at most; each is the sum over a span of consecutive chunks."""
 
-MIN_CHUNK, MAX_CHUNKS = 100_000, 8
-"""Comparisons in a chunk, at least, unless there are fewer, and the number of chunks, at most. For
-each of some thirty array operations on a chunk a thread needs the interpreter, so that small chunks
-gain nothing; and each chunk takes P numbers when duals are collected by pair."""
+MIN_CHUNK = 100_000
+"""Comparisons in a chunk, at least, unless there are fewer. A thread needs the interpreter before
+each of some thirty array operations on a chunk, so smaller chunks gain nothing."""
+
+MAX_CHUNKS = 8
+"""Chunks, at most: each takes P numbers when duals are collected by pair."""
 
 
 class ComparisonOperator(Operator):
@@ -109,7 +111,7 @@ class ComparisonOperator(Operator):
         self._columns[self._slots] = self._j
         self._columns[self._row_starts[:-1]] = points[:-1]
         m = len(comparisons)
-        self._chunks = chunks(m, -(-m // min(MAX_CHUNKS, max(1, m // MIN_CHUNK))))
+        self._chunks = even_chunks(m, MIN_CHUNK)
         self._far, self._near = pair[comparisons.far], pair[comparisons.near]
         self._incidence = incidence(self._far, self._near, len(pair), self._chunks, X.dtype)
 
@@ -300,7 +302,7 @@ class ComparisonOperator(Operator):
         def fill(rows: slice) -> None:
             product[rows] = self.X[rows] @ V
 
-        self.threads.map(fill, chunks(len(product), rows_at_once(self.X, 8 * CHUNK_ENTRIES)))
+        self.threads.map(fill, even_chunks(len(product), rows_at_once(self.X, 4 * CHUNK_ENTRIES)))
         return product
 
 
@@ -311,6 +313,15 @@ def chunks(n: int, size: int) -> list[slice]:
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
     return [slice(begin, min(begin + size, n)) for begin in range(0, n, size)]
+
+
+def even_chunks(n: int, least: int) -> list[slice]:
+    """At most `MAX_CHUNKS` chunks of about equal size, of no fewer than `least` rows.
+
+    >>> even_chunks(10, 4)
+    [slice(0, 5, None), slice(5, 10, None)]
+    """
+    return chunks(n, -(-n // min(MAX_CHUNKS, max(1, n // least))))
 
 
 def incidence(
