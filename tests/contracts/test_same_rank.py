@@ -1,7 +1,11 @@
 """The rank of a metric does not depend on the processor, whose kernels of BLAS round differently.
 
 OpenBLAS has kernels for many processors, and OPENBLAS_CORETYPE chooses among those that the machine
-can run. Every fit runs in processes of their own, which print the shapes of the results.
+can run. Every fit runs in processes of their own, which print the ranks of the results.
+
+Directions at the level of rounding are dropped, so the rank is the same as long as the metrics are.
+After many steps, or where the optimum is flat (comparisons that can all be satisfied, the linear
+program of the hinge), rounding errors have grown, and metrics and ranks differ.
 """
 
 from __future__ import annotations
@@ -12,13 +16,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits, load_iris, load_wine
-from threadpoolctl import threadpool_info
 
 from boostmetric.boosting import Options, boost
 from boostmetric.metric import Metric
@@ -33,8 +35,6 @@ FITS: dict[str, tuple[str, Options]] = {
     "batches": ("logistic", {"solver": "stagewise", "block_size": 4, "max_iter": 24}),
     "totally corrective": ("logistic", {"solver": "totally_corrective", "max_iter": 8, "tol": 0.0}),
 }
-# Not the hinge: its linear program may have several optimal vertices, and rounding decides which of
-# them the simplex method finds.
 
 
 def data() -> Iterator[tuple[str, NDArray, NDArray]]:
@@ -58,17 +58,13 @@ def fits() -> Iterator[tuple[str, Metric]]:
                 yield f"{name}, {kind}, {dtype}", boost(points, comparisons, loss, **options).metric
 
 
-def shapes() -> dict[str, Any]:
-    """What the fits of this process lead to, and the kernels that BLAS used."""
-    found: dict[str, Any] = {
-        name: [*metric.components.shape, metric.n_directions] for name, metric in fits()
-    }
-    found["kernels"] = [library.get("architecture") for library in threadpool_info()]
-    return found
+def ranks() -> dict[str, int]:
+    """What the fits of this process lead to."""
+    return {name: len(metric.components) for name, metric in fits()}
 
 
 @cache
-def results(core_type: str | None, n_threads: int) -> dict[str, Any]:
+def ranks_with(core_type: str | None, n_threads: int) -> dict[str, int]:
     """The same of a process with this environment."""
     environment = {
         name: value
@@ -84,25 +80,18 @@ def results(core_type: str | None, n_threads: int) -> dict[str, Any]:
     if core_type is not None and run.returncode < 0:
         pytest.skip(f"the processor cannot run the kernels of OpenBLAS for {core_type}")
     assert run.returncode == 0, run.stderr
-    found: dict[str, Any] = json.loads(run.stdout)
-    if core_type is not None and core_type not in found["kernels"]:
-        pytest.skip(f"OpenBLAS does not accept the core type {core_type}: {found['kernels']}")
+    found: dict[str, int] = json.loads(run.stdout)
     return found
 
 
 @pytest.mark.parametrize("n_threads", BLAS_THREADS)
 @pytest.mark.parametrize("core_type", CORE_TYPES)
 def test_processor_does_not_change_the_rank(core_type: str | None, n_threads: int) -> None:
-    known, found = results(None, 1), results(core_type, n_threads)
-    # 1) the shape of the components
-    differ = {
-        name: (known[name], found[name])
-        for name in known
-        if name != "kernels" and known[name][:2] != found[name][:2]
-    }
+    known, found = ranks_with(None, 1), ranks_with(core_type, n_threads)
+    assert len(known) == 4 * len(FITS) * len(DTYPES)
+    differ = {name: (known[name], found[name]) for name in known if known[name] != found[name]}
     assert not differ
-    assert len(known) == 1 + 4 * len(FITS) * len(DTYPES)
 
 
 if __name__ == "__main__":
-    print(json.dumps(shapes()))
+    print(json.dumps(ranks()))
