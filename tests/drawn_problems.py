@@ -214,7 +214,7 @@ class Reference:
         counted = weights > 0
         self.loss, self.alpha = problem.loss, alpha
         self.regularizer = problem.options.get("regularizer", "trace")
-        self.eps = float(np.finfo(X.dtype).eps)
+        self.eps, self.tiny = float(np.finfo(X.dtype).eps), float(np.finfo(X.dtype).tiny)
         self.weights = weights[counted]
         self.gaps = np.zeros(len(self.weights)) if given.gaps is None else given.gaps[counted]
         centered = points - points.mean(axis=0)
@@ -273,7 +273,9 @@ class Reference:
         duals = self.largest_duals(margins, 8 * self.eps * errors)
         penalty = 0.0 if isinstance(self.loss, Hinge) else self.penalty(metric)
         value = abs(self.value_of_loss(margins)) + penalty + float(duals @ errors)
-        return 4 * (8 + n_steps) * self.eps * value
+        # Terms below the smallest normal number have fewer digits.
+        underflow = float(self.weights.sum()) * self.tiny
+        return 4 * (8 + n_steps) * self.eps * (value + underflow)
 
     def largest_duals(self, margins: NDArray, errors: NDArray) -> NDArray:
         """The duals at margins that may be lower by so much."""
