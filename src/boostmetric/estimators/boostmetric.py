@@ -88,9 +88,10 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         End a pass when the duality gap is at most this share of the objective; with 0 the gap is
         not computed. None is 1e-3 for the totally corrective solver and 0 for the stage-wise one,
         which in general does not come close to the optimum.
-    eigen_solver : {"auto", "exact", "lanczos", "power", "randomized"}, default="auto"
+    eigen_solver : {"auto", "exact", "approximate"}, default="auto"
         How leading eigenvectors are computed. "auto" is exact up to 600 features; with more, it
-        updates those of the last iteration by one product. The others start with rough ones.
+        updates those of the last iteration by one product. "approximate" starts with rough ones,
+        which become more accurate as the fit proceeds.
     early_stopping : bool, default=False
         Hold out data and keep the metric with the lowest error on them: the error of the
         `n_neighbors` nearest neighbors if there are labels, otherwise the share of violated
@@ -106,7 +107,9 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         `fit` again with the same data and parameters continues from the file and yields the same
         result as without the interruption. A file of other data or parameters is rejected.
     n_jobs : int or None, default=None
-        Number of threads of the neighbor search. The result does not depend on it.
+        Number of threads; the result does not depend on it. Unlike in scikit-learn, None uses all
+        cores that are available to the process (CPU affinity, container limits, OMP_NUM_THREADS),
+        and a single one within a worker of joblib, such as those of ``GridSearchCV(n_jobs=2)``.
     random_state : int, RandomState or None, default=None
         Determines what `early_stopping` holds out; nothing else is random.
     verbose : int, default=0

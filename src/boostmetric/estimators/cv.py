@@ -120,7 +120,7 @@ class BoostMetricCV(LearnedMetric):
     n_neighbors : int, default=3
         Neighbors of the classifier whose error decides.
     n_jobs : int or None, default=None
-        Number of threads of the neighbor search.
+        Number of threads, as in `BoostMetric`.
     random_state : int, RandomState or None, default=None
         Determines what is held out.
     verbose : int, default=0

@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from boostmetric.problem import Evaluation, Objective, Step
-from boostmetric.solvers.eigen import find_directions
 from boostmetric.solvers.newton import Factor, newton_step_to_face, turning_step
 from boostmetric.solvers.proposal import Memory, Proposal, Schedule
 from boostmetric.solvers.slice_search import best_on_slice, is_bounded
-from boostmetric.solvers.stagewise import without_null_directions
+from boostmetric.solvers.stagewise import leading_directions, without_null_directions
 
 BATCH_SIZE = 4
 """Eigenvectors that are added in a step, unless another number is given."""
@@ -51,20 +50,9 @@ class TotallyCorrective:
     ) -> Proposal:
         """The next step, adding at most `limit` directions."""
         k = min(self.batch_size, limit)
-        regularizer = objective.regularizer
         # 1) leading eigenvectors of the scatter
-        assert now.scatter is not None
-        values, vectors, basis = find_directions(
-            regularizer.reduce(now.scatter, objective.M),
-            k,
-            regularizer.threshold,
-            self.eigen_solver,
-            memory.basis,
-            memory.n_steps,
-        )
-        memory = replace(memory, basis=basis)
-        vectors = vectors.astype(objective.dtype)  # the scatter is in float64
-        excess = values - regularizer.threshold
+        values, vectors, memory = leading_directions(objective, now, memory, k, self.eigen_solver)
+        excess = values - objective.regularizer.threshold
         new = vectors[:, excess > 0]
         # 2) Newton steps from M
         metric = objective.M.metric

@@ -43,23 +43,13 @@ class Stagewise:
     ) -> Proposal:
         """The next step, adding at most `limit` directions."""
         k = min(self.batch_size, limit)
-        regularizer = objective.regularizer
         # 1) leading eigenvectors of the scatter
-        assert now.scatter is not None
-        values, vectors, basis = find_directions(
-            regularizer.reduce(now.scatter, objective.M),
-            k,
-            regularizer.threshold,
-            self.eigen_solver,
-            memory.basis,
-            memory.n_steps,
-        )
-        memory = replace(memory, basis=basis)
-        vectors = vectors.astype(objective.dtype)  # the scatter is in float64
+        values, vectors, memory = leading_directions(objective, now, memory, k, self.eigen_solver)
+        excess = values - objective.regularizer.threshold
         nothing = Proposal(None, memory, k, float(values[0]))
         # 2) their coefficients
         if k == 1:
-            if values[0] <= regularizer.threshold:
+            if excess[0] <= 0:
                 return nothing
             found = line_search(objective, vectors[:, 0])
             if found.coef == 0:
@@ -71,7 +61,6 @@ class Stagewise:
                 n_evaluations=found.n_evaluations,
                 is_bounded=found.is_bounded,
             )
-        excess = values - regularizer.threshold
         new = vectors[:, excess > 0]
         new, start, sizes = without_null_directions(objective, new, np.zeros(new.shape[1]))
         if not new.size and not objective.M.steps:
@@ -99,6 +88,27 @@ class Stagewise:
             is_bounded=is_bounded(objective, new, best.coefs),
             is_stalled=gained < STALL * abs(now.value),
         )
+
+
+def leading_directions(
+    objective: Objective, now: Evaluation, memory: Memory, k: int, eigen_solver: str
+) -> tuple[NDArray, NDArray, Memory]:
+    """The leading eigenpairs of the scatter at M, less what the regularizer subtracts.
+
+    Returns the k eigenvalues, falling, the vectors of shape (D, k) in the dtype of the problem, and
+    the memory with the basis by which eigenvectors of an operator are followed.
+    """
+    regularizer = objective.regularizer
+    assert now.scatter is not None
+    values, vectors, basis = find_directions(
+        regularizer.reduce(now.scatter, objective.M),
+        k,
+        regularizer.threshold,
+        eigen_solver,
+        memory.basis,
+        memory.n_steps,
+    )
+    return values, vectors.astype(objective.dtype), replace(memory, basis=basis)
 
 
 def without_null_directions(
