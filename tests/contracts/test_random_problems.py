@@ -15,6 +15,18 @@ from boostmetric.solvers import Status
 N_PROBLEMS, N_PARTS = 240, 12
 
 
+FAILED_BEFORE = (952, 1310, 1500, 2353)
+"""Seeds of problems that revealed defects: terms of the size of the smallest numbers of float32, a
+scatter so small that whitened points overflowed, comparisons of equal points only, and a linear
+program whose optimum is smaller than its tolerance."""
+
+
+@pytest.mark.parametrize("seed", FAILED_BEFORE)
+def test_problems_that_failed_before(seed: int) -> None:
+    outcome = check(draw(seed), exact=True)
+    assert not outcome.failures
+
+
 @pytest.mark.parametrize("part", range(N_PARTS))
 def test_fits_of_random_problems(part: int) -> None:
     failed = []

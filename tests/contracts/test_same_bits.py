@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import boostmetric
+from boostmetric import BoostMetric
 from boostmetric.boosting import Options, boost, solve
 from boostmetric.engines import Local
 from boostmetric.problem import (
@@ -34,8 +34,6 @@ from boostmetric.problem import (
     comparison_operator,
 )
 from boostmetric.solvers import Boosting
-
-PACKAGE: Any = boostmetric
 
 SMALL_CHUNKS = {
     (block, "MEASURES_AT_ONCE"): 1 << 12,
@@ -140,16 +138,11 @@ def digests() -> Iterator[tuple[str, str, str]]:
             found = digest(table.pairs, table.near, table.far)
             yield f"neighbors, {dtype}", f"n_jobs={n_jobs}", found
     # 4) the estimator
-    if has_estimator():
-        for dtype in DTYPES:
-            for n_jobs in N_JOBS:
-                estimator = PACKAGE.BoostMetric(init="lda", n_passes=2, max_iter=30, n_jobs=n_jobs)
-                components = estimator.fit(X.astype(dtype), y).components_
-                yield f"estimator, {dtype}", f"n_jobs={n_jobs}", digest(components)
-
-
-def has_estimator() -> bool:
-    return hasattr(PACKAGE, "BoostMetric")
+    for dtype in DTYPES:
+        for n_jobs in N_JOBS:
+            estimator = BoostMetric(init="lda", n_passes=2, max_iter=30, n_jobs=n_jobs)
+            components = estimator.fit(X.astype(dtype), y).components_
+            yield f"estimator, {dtype}", f"n_jobs={n_jobs}", digest(components)
 
 
 @cache
@@ -179,8 +172,6 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_threads_do_not_change_a_bit(name: str) -> None:
-    if name.startswith("estimator") and not has_estimator():
-        pytest.skip("boostmetric has no BoostMetric")
     found = results()[name]
     assert len(found) == len(N_JOBS) * len(BLAS_THREADS)
     assert len(set(found.values())) == 1, found

@@ -147,8 +147,13 @@ def conjugate_gradients(
 
 
 def axes(objective: Objective, Y: NDArray, basis: NDArray | None = None) -> tuple[NDArray, NDArray]:
-    """Eigenvalues and eigenvectors of the absolute scatter, without null directions of the data."""
-    values, vectors = eigh(objective.absolute_scatter_at(Y, basis))
+    """Eigenvalues and eigenvectors of the absolute scatter, without null directions of the data.
+
+    In units of its largest entry: if all comparisons are satisfied, it may be so small that inverse
+    roots of its eigenvalues, which whiten points, have no finite squares.
+    """
+    scatter = objective.absolute_scatter_at(Y, basis)
+    values, vectors = eigh(scatter / np.abs(scatter).max())
     used = values > 16 * np.finfo(objective.dtype).eps * values[-1]
     return values[used], vectors[:, used]
 
