@@ -292,20 +292,23 @@ class Block:
         """The margins after a step from M, chunk by chunk; `at_once` is for `_measures`."""
         operator: Operator = self.operator
         dtype: Any = operator.dtype
-        change_of: Callable[[int], NDArray]
+        h = combined = values = None
         if step.directions.shape[1] == 1:
-            h, coef = self._responses(step.directions[:, 0]), dtype.type(step.coefs[0])
-            change_of = lambda number: h[operator.chunks[number]] * coef  # noqa: E731
+            h = self._responses(step.directions[:, 0])
         elif (measures := self._measures(step.directions, at_once)) is not None:
             combined = self._combine(measures, step.coefs.astype(dtype))
-            change_of = lambda number: operator.expand_chunk(combined, number)  # noqa: E731
         else:
             values = operator.values(Metric(step.directions, step.coefs))
-            change_of = lambda number: values[operator.chunks[number]].copy()  # noqa: E731
 
         def margins_of(number: int) -> NDArray:
             part = operator.chunks[number]
-            margins = change_of(number)
+            if h is not None:
+                margins = h[part] * dtype.type(step.coefs[0])
+            elif combined is not None:
+                margins = operator.expand_chunk(combined, number)
+            else:
+                assert values is not None
+                margins = values[part].copy()
             if step.scale == 1:
                 margins += self._margins[part]
                 return margins
@@ -425,7 +428,7 @@ class Block:
             return value, () if sums_of is None else sums_of(number, found)
 
         if not self._has_chunks:
-            margins[:] = self._joined(margins_of)
+            margins = self._joined(margins_of)
             value, duals = loss.value_and_duals(margins, self.weights)
             sums = [] if sums_of is None else self._sums(sums_of, duals)
         else:
