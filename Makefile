@@ -15,7 +15,9 @@ REPRODUCE := $(BIN)/boostmetric-paper reproduce --results paper/results
 # The tests share the cores among themselves; a BLAS that does so too slows them down.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: demo paper test test-oldest lint docs bench bench-full peers results clean
+NUMERICAL := tests/problem tests/solvers tests/contracts tests/engines tests/estimators tests/test_psd.py
+
+.PHONY: demo paper test test-oldest test-kernels lint docs bench bench-full peers results clean
 
 demo: $(VENV)/.demo
 	$(BIN)/boostmetric demo
@@ -34,6 +36,14 @@ lint: $(VENV)/.test
 # The suite on the oldest versions that pyproject.toml admits.
 test-oldest: $(OLDEST)/.test
 	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -n auto --dist worksteal
+
+# The numerical tests with the kernels of BLAS for several processors, and one and two threads.
+test-kernels: $(VENV)/.test
+	for kernels in Haswell Zen Prescott; do for threads in 1 2; do \
+		echo "OPENBLAS_CORETYPE=$$kernels OPENBLAS_NUM_THREADS=$$threads"; \
+		OPENBLAS_CORETYPE=$$kernels OPENBLAS_NUM_THREADS=$$threads $(BIN)/python -m pytest -q \
+			-n auto --dist worksteal $(NUMERICAL) || exit 1; \
+	done; done
 
 # The site, into docs/_build/html; a few minutes the first time, as the examples are run.
 docs: $(VENV)/.docs
