@@ -106,6 +106,8 @@ def lower_bound(objective: Objective, matrix: NDArray, enough: float = 0.0) -> f
         # If the coefficients are not even stationary, much effort would be wasted.
         is_near = abs(penalty - np.sum(here.scatter * matrix)) <= NEAR * abs(value)
         bound = _bound(objective, here, value)
+        if not here.scatter.any():  # the loss is at its minimum, and its Hessian may be 0
+            return bound
         for face_of in (own_face, step_face):
             if value - bound <= enough:
                 break

@@ -57,7 +57,8 @@ class TotallyCorrective:
         # 2) Newton steps from M
         metric = objective.M.metric
         old, coefs, value, n_evaluations = metric.directions, metric.coefs, now.value, 0
-        if metric.n_directions and objective.is_dense:
+        # If ⟨A_r, M⟩ = 0 for all r, all comparisons may be of equal points, with no Newton step.
+        if metric.n_directions and objective.is_dense and now.largest > 0:
             factor, value, newton, n_evaluations = newton_steps(objective, now.value, memory)
             memory = replace(memory, newton=newton)
             if factor is not None:
