@@ -349,12 +349,13 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         X = self._validate_points(X, reset=False)
         labels, _ = self._check_targets(X, y, comparisons, None)
         return satisfied_share(
-            self.metric_, X, self._compare(X, labels, None, comparisons, index="exact")
+            self.metric_, X, self._compare(X, None, labels, None, comparisons, index="exact")
         )
 
     def _compare(
         self,
         points: Points,
+        should_stop: Callable[[], bool] | None,
         labels: NDArray | csr_array | None,
         weights: NDArray | None,
         comparisons: Comparisons | None,
@@ -371,6 +372,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
             neighbors=index or self.neighbors,
             sample_weight=weights,
             n_jobs=self.n_jobs,
+            should_stop=should_stop,
         )
         return mined if comparisons is None else mined + comparisons
 
