@@ -24,7 +24,7 @@ from boostmetric.estimators.early_stopping import HeldOut
 from boostmetric.estimators.initial import CENTRING, as_components, starting_transformation
 from boostmetric.estimators.origin import with_origin
 from boostmetric.estimators.parameters import check_parameters, neighbor_counts, options_of
-from boostmetric.estimators.passes import history_of, run_passes
+from boostmetric.estimators.passes import ShouldStop, history_of, run_passes
 from boostmetric.evaluation import satisfied_share
 from boostmetric.labels import as_indicator, check_labels, single_labels
 from boostmetric.metric import Metric
@@ -355,7 +355,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     def _compare(
         self,
         points: Points,
-        should_stop: Callable[[], bool] | None,
+        should_stop: ShouldStop,
         labels: NDArray | csr_array | None,
         weights: NDArray | None,
         comparisons: Comparisons | None,

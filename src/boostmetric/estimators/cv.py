@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, NamedTuple, Self
@@ -341,9 +341,7 @@ class Split:
         self.judging_seconds += time.perf_counter() - began
         return error * len(self.y_judged)
 
-    def comparer(
-        self, learner: BoostMetric, is_first: bool = False
-    ) -> Compare:
+    def comparer(self, learner: BoostMetric, is_first: bool = False) -> Compare:
         """Makes the comparisons of a pass; candidates share those of a first pass."""
         init, counts = learner.init, neighbor_counts(learner.n_neighbors)
         shared = is_first and (init is None or isinstance(init, str))
