@@ -31,7 +31,8 @@ from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
 
-from boostmetric import BoostMetric, ComparisonOperator, Comparisons, boost, kernels, knn_error
+from boostmetric import BoostMetric, ComparisonOperator, Comparisons, boost, knn_error
+from boostmetric.neighbors import kernels
 from boostmetric.solvers import Boosting, leading_eigenpairs
 
 TITLE = "Speed, beside one nearest-neighbour search"
@@ -123,16 +124,16 @@ def reference(run_full: bool, threads: int) -> float:
 def mining(run: Run) -> Iterator[Row]:
     """In plain NumPy, and with compiled loops where numba is installed."""
     X, y, *_ = mnist()
-    mine, worth = partial(Comparisons.from_labels, X, y), kernels.WORTH
+    mine, min_work = partial(Comparisons.from_labels, X, y), kernels.MIN_WORK
 
     def plain() -> None:
-        kernels.WORTH = sys.maxsize
+        kernels.MIN_WORK = sys.maxsize
         mine()
-        kernels.WORTH = worth
+        kernels.MIN_WORK = min_work
 
     S, own, fast = run.least(self_search, plain, mine)
     yield Row("exact mining, plain NumPy / S", own / S, 0.33, f"{own:.1f} s; S {S:.1f} s")
-    if kernels.compiled(worth) is not None:
+    if kernels.compiled_loops(min_work) is not None:
         yield Row("exact mining, compiled loops / S", fast / S, 0.20, f"{fast:.1f} s")
 
 

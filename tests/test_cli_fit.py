@@ -300,14 +300,14 @@ def test_ctrl_c_ends_a_search_that_is_under_way(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", X=rng.normal(size=(20_000, 60)), y=rng.integers(0, 5, 20_000))
     program = (
         "import sys\n"
-        "from boostmetric import mining\n"
         "from boostmetric.cli import main\n"
-        "run = mining._Search.run\n"
-        "def announced(self, n_jobs):\n"
+        "from boostmetric.neighbors import exact\n"
+        "run = exact._Search.run\n"
+        "def announced(self):\n"
         "    print('searching', flush=True)\n"
         "    while True:\n"
-        "        run(self, n_jobs)\n"
-        "mining._Search.run = announced\n"
+        "        run(self)\n"
+        "exact._Search.run = announced\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
     run = subprocess.Popen(

@@ -13,11 +13,10 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = {"boostmetric": ROOT / "src", "boostmetric_paper": ROOT / "paper" / "src"}
 
 LAYERS = [
-    ["kernels", "compiled"],
     ["engines"],
     ["points", "labels", "pairs"],
     ["metric"],
-    ["mining", "neighbors", "blockwise"],
+    ["neighbors"],
     ["problem"],
     ["solvers"],
     ["boosting"],

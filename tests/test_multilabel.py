@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix, csr_array, csr_matrix, hstack
 from sklearn.neighbors import NearestNeighbors
 
-from boostmetric import BoostMetric, BoostMetricCV, Comparisons, blockwise, knn_error
-from boostmetric.blockwise import blockwise_targets_and_impostors
+from boostmetric import BoostMetric, BoostMetricCV, Comparisons, knn_error
+from boostmetric.engines import Threads
 from boostmetric.estimators.early_stopping import hold_out_points
 from boostmetric.evaluation import unlike_share
 from boostmetric.labels import Labels
-from boostmetric.mining import NONE
+from boostmetric.neighbors import NONE, nearest_targets_and_impostors
 
 
 def draw(n: int = 90, D: int = 5, L: int = 4, seed: int = 0) -> tuple[NDArray, NDArray]:
@@ -71,10 +71,10 @@ def test_neighbours_are_those_of_a_loop(
     n_targets: int, n_impostors: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, Y = draw(seed=seed)
-    monkeypatch.setattr(blockwise, "BLOCK_ENTRIES", 1000)
+    monkeypatch.setattr("boostmetric.neighbors.exact.TILE", 17)
     for points in (X, csr_array(X)):
-        targets, impostors = blockwise_targets_and_impostors(
-            points, Labels.of(Y), n_targets, n_impostors, n_jobs=2
+        targets, impostors = nearest_targets_and_impostors(
+            points, Labels.of(Y), n_targets, n_impostors, threads=Threads(2)
         )
         assert targets.tolist() == nearest_by_loop(X, Y, n_targets, alike=True)
         assert impostors.tolist() == nearest_by_loop(X, Y, n_impostors, alike=False)
@@ -275,7 +275,7 @@ def test_other_transformations_will_do(init: str) -> None:
 
 
 def test_an_index_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"does not work with several labels a point: use neigh"):
+    with pytest.raises(ValueError, match=r"does not work with multilabel targets: use neigh"):
         BoostMetric(neighbors=NearestNeighbors()).fit(*draw())
 
 

@@ -16,7 +16,6 @@ from boostmetric import (
     BoostMetric,
     BoostMetricCV,
     Comparisons,
-    blockwise,
     knn_error,
     metric,
 )
@@ -137,7 +136,7 @@ def test_nothing_as_large_as_the_dense_points_is_formed(
 
     monkeypatch.setattr(csr_array, "toarray", toarray)
     monkeypatch.setattr(metric, "pair_squares", pair_squares)
-    monkeypatch.setattr(blockwise, "BLOCK_ENTRIES", 90 * 20)
+    monkeypatch.setattr("boostmetric.neighbors.exact.TILE", 25)
     learner = BoostMetric(**{"max_iter": 40, **options}).fit(csr_array(X), y)
     learner.score(csr_array(X), y)
     learner.pair_distance([[0, 1]], csr_array(X))

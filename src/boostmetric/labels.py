@@ -90,6 +90,13 @@ class Labels:
         shared: NDArray = (self.sets[self.codes[rows]] @ self.sets.T).toarray() > 0
         return shared[:, self.codes]
 
+    def are_similar(self, codes: NDArray, others: NDArray) -> NDArray:
+        """Whether the sets with these codes share a label, of shape (codes, others)."""
+        if self.classes is not None:
+            return np.equal.outer(codes, others)
+        shared: NDArray = (self.sets[codes] @ self.sets[others].T).toarray() > 0
+        return shared
+
     def name(self, code: int) -> str:
         """What a message calls the points of a set."""
         if self.classes is not None:

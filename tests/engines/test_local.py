@@ -75,6 +75,23 @@ def test_errors_reach_the_caller(n_jobs: int) -> None:
         assert threads.map(inverse, [1, 2]) == [1, 0.5]
 
 
+@pytest.mark.parametrize("who", ["caller", "helper"])
+def test_an_error_ends_all_threads_after_their_items(who: str) -> None:
+    caller, done, both = threading.current_thread(), [], threading.Barrier(2)
+
+    def fail(item: int) -> None:
+        if item < 2:
+            both.wait(timeout=10)
+            if (threading.current_thread() is caller) == (who == "caller"):
+                raise ValueError(who)
+            time.sleep(0.1)
+        done.append(item)
+
+    with Threads(2) as threads, pytest.raises(ValueError, match=who):
+        threads.map(fail, range(1000))
+    assert len(done) == 1
+
+
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_numpy_s_error_settings_hold_in_all_threads(n_jobs: int) -> None:
     def overflow(size: float) -> float:

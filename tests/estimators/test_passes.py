@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,11 @@ from conftest import SMOOTH, read_only
 from numpy.typing import NDArray
 from sklearn.datasets import load_wine
 
-from boostmetric import Boosting, Comparisons, Metric, Status, boost
+from boostmetric import Boosting, BoostMetric, Comparisons, Metric, Status, boost
+from boostmetric.engines import StopRequested
+from boostmetric.estimators import Progress, listening
 from boostmetric.estimators.passes import one_pass, run_passes
+from boostmetric.neighbors import exact
 
 Data = tuple[NDArray, NDArray]
 
@@ -32,7 +36,7 @@ def test_two_passes_are_two_fits_by_hand(
     if base is not None:
         read_only(base)
 
-    def compare(points: NDArray) -> Comparisons:
+    def compare(points: NDArray, should_stop: object = None) -> Comparisons:
         return Comparisons.from_labels(points, y)
 
     passes, error = run_passes(X, base, compare, {"loss": loss}, [6, 4])
@@ -57,7 +61,7 @@ def test_a_pass_without_directions_is_the_last(n_nonempty: int, blobs: Data) -> 
     labels = Comparisons.from_labels(X, y)
     contradiction = Comparisons.from_triplets([[0, 1, 2], [0, 2, 1]])
     sets = iter([labels] * n_nonempty + [contradiction] * 5)
-    passes, _ = run_passes(X, base, lambda points: next(sets), {"loss": "logistic"}, [3] * 5)
+    passes, _ = run_passes(X, base, lambda *_: next(sets), {"loss": "logistic"}, [3] * 5)
     assert len(passes) == n_nonempty + 1
     last = passes[-1]
     assert last.base is not None
@@ -84,8 +88,59 @@ def test_every_observer_sees_every_step_and_each_can_end_the_pass(blobs: Data) -
 
     base = np.eye(5)[:4]
     compare = Comparisons.from_labels(X @ base.T, y)
-    done = one_pass(X, base, lambda points: compare, {"loss": "logistic", "block_size": 1}, observe)
+    options = {"loss": "logistic", "block_size": 1}
+    done = one_pass(X, base, lambda *_: compare, options, observe)
     assert done.outcome.status is Status.STOPPED
     assert steps == [[1, 2, 3], [1, 2, 3]]
     assert np.array_equal(given[0], X @ base.T)
     assert given[1] is compare
+
+
+class Interrupting:
+    """A listener that is interrupted in the search for neighbors of a pass."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+        self.n_searches, self.number = 0, number
+        self.interrupted = False
+        sketch = exact.sketch
+
+        def interrupting(*arguments: Any) -> exact.Sketches:
+            self.n_searches += 1
+            self.interrupted = self.n_searches == self.number
+            return sketch(*arguments)
+
+        monkeypatch.setattr(exact, "sketch", interrupting)
+
+    def __call__(self, progress: Progress) -> bool:
+        return False
+
+
+def test_an_interrupted_search_keeps_the_passes_before(
+    blobs: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = BoostMetric(max_iter=4, n_passes=1).fit(*blobs)
+    whole = BoostMetric(max_iter=4, n_passes=3).fit(*blobs)
+    options: dict[str, Any] = {"max_iter": 4, "n_passes": 3, "checkpoint": tmp_path / "c"}
+    with monkeypatch.context() as patch, listening(Interrupting(patch, 2)):
+        learner = BoostMetric(**options).fit(*blobs)
+    assert learner.status_ is Status.STOPPED
+    assert set(learner.history_["pass"]) == {0}
+    assert np.array_equal(learner.components_, expected.components_)
+    resumed = BoostMetric(**options).fit(*blobs)
+    assert np.array_equal(resumed.components_, whole.components_)
+
+
+@pytest.mark.filterwarnings("ignore:No direction increases")
+def test_the_search_of_the_first_pass_is_not_interrupted(
+    blobs: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with listening(Interrupting(monkeypatch, 1)):
+        learner = BoostMetric(max_iter=4, n_passes=3).fit(*blobs)
+    assert learner.status_ is Status.STOPPED
+    assert learner.n_iter_ == 0
+
+
+def test_a_search_by_labels_can_be_stopped(blobs: Data) -> None:
+    X, y = blobs
+    with pytest.raises(StopRequested):
+        Comparisons.from_labels(X, y, should_stop=lambda: True)

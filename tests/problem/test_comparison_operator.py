@@ -10,7 +10,7 @@ from conftest import block_at, problem_of, read_only
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from boostmetric import Metric, kernels
+from boostmetric import Metric
 from boostmetric.engines import Threads
 from boostmetric.problem import (
     LOSSES,
@@ -320,7 +320,7 @@ def test_results_do_not_depend_on_the_number_of_threads(
     small_chunks(monkeypatch)
     if is_compiled:
         pytest.importorskip("numba")
-        monkeypatch.setattr(kernels, "WORTH", 0)
+        monkeypatch.setattr("boostmetric.neighbors.kernels.MIN_WORK", 0)
     if not is_dense:
         monkeypatch.setattr(Operator, "DENSE_UP_TO", 0)
     X, case = draw_points(rng, dtype, n=40, D=5), draw_case("joined", rng, n=40)

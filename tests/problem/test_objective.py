@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 from scipy.special import expit, logsumexp, softmax
 
-from boostmetric.engines import Local
+from boostmetric.engines import Local, StopRequested
 from boostmetric.problem import (
     REGULARIZERS,
     Comparisons,
@@ -21,7 +21,6 @@ from boostmetric.problem import (
     Operator,
     StackOperator,
     Step,
-    StopRequested,
     as_loss,
     block,
 )

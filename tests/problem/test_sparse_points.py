@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sparse_tools import dense, draw, draw_triplets, near, repeated
 
-from boostmetric import Metric, blockwise, boost
+from boostmetric import Metric, boost
+from boostmetric.engines import Threads
 from boostmetric.labels import Labels
-from boostmetric.mining import nearest_targets_and_impostors
+from boostmetric.neighbors import nearest_targets_and_impostors
 from boostmetric.points import as_points, centred, distinct_points
 from boostmetric.problem import ComparisonOperator, Comparisons
 
@@ -110,10 +111,9 @@ def test_features_that_most_points_have_are_centered() -> None:
 def assert_same_search(
     X: NDArray, labels: NDArray, n_targets: int, n_impostors: int, **options: Any
 ) -> None:
-    sparsely = blockwise.blockwise_targets_and_impostors(
-        csr_array(X), Labels.of(labels), n_targets, n_impostors, **options
-    )
-    densely = nearest_targets_and_impostors(X, labels, n_targets, n_impostors)
+    known = Labels.of(labels)
+    sparsely = nearest_targets_and_impostors(csr_array(X), known, n_targets, n_impostors, **options)
+    densely = nearest_targets_and_impostors(X, known, n_targets, n_impostors)
     for found, expected in zip(sparsely, densely, strict=True):
         assert np.array_equal(found, expected)
 
@@ -125,8 +125,8 @@ def test_neighbors_are_those_of_the_dense_search(
 ) -> None:
     X, y = draw(n=100, dtype=dtype, seed=n_targets)
     assert_same_search(X, y, n_targets, n_impostors)
-    monkeypatch.setattr(blockwise, "BLOCK_ENTRIES", 700)
-    assert_same_search(X, y, n_targets, n_impostors, n_jobs=2)
+    monkeypatch.setattr("boostmetric.neighbors.exact.TILE", 23)
+    assert_same_search(X, y, n_targets, n_impostors, threads=Threads(2))
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.1, 1e-30])

@@ -4,6 +4,12 @@ It has two methods: `place` creates the blocks of a problem from recipes, and `c
 on every block and returns the results in the order of the blocks.
 """
 
-from boostmetric.engines.local import Local, Threads, available_cores, single_blas_thread
+from boostmetric.engines.local import (
+    Local,
+    StopRequested,
+    Threads,
+    available_cores,
+    single_blas_thread,
+)
 
-__all__ = ["Local", "Threads", "available_cores", "single_blas_thread"]
+__all__ = ["Local", "StopRequested", "Threads", "available_cores", "single_blas_thread"]

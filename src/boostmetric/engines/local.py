@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from itertools import count
-from threading import Lock
+from threading import Event, Lock
 from typing import Any, Self, TypeVar
 
 import joblib
@@ -23,6 +23,10 @@ from threadpoolctl import ThreadpoolController
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+class StopRequested(Exception):
+    """The computation was asked to end early."""
 
 
 class Threads:
@@ -52,7 +56,8 @@ class Threads:
         """The results of a function, in the order of the items; never called from within itself.
 
         The calling thread works, too, and each thread takes the next item when it is done with one:
-        waking the others takes some 50 µs, however many items there are.
+        waking the others takes some 50 µs, however many items there are. An exception ends all of
+        them after their current items.
         """
         n_helpers = min(self.n_jobs, len(items)) - 1
         if n_helpers < 1:
@@ -62,16 +67,23 @@ class Threads:
         settings: Any = np.geterr()  # NumPy keeps them for each thread
         results: dict[int, Result] = {}
         numbers = count()
+        has_failed = Event()
 
         def work() -> None:
-            with np.errstate(**settings):
-                while (number := next(numbers)) < len(items):
-                    results[number] = function(items[number])
+            try:
+                with np.errstate(**settings):
+                    while not has_failed.is_set() and (number := next(numbers)) < len(items):
+                        results[number] = function(items[number])
+            except BaseException:
+                has_failed.set()
+                raise
 
         helpers = [self._pool.submit(work) for _ in range(n_helpers)]
         try:
             work()
+            wait(helpers)
         finally:
+            has_failed.set()  # if Ctrl-C has ended the wait
             wait(helpers)
         for helper in helpers:
             helper.result()  # raises what the function raised

@@ -24,7 +24,7 @@ from boostmetric.estimators.early_stopping import HeldOut
 from boostmetric.estimators.initial import CENTRING, as_components, starting_transformation
 from boostmetric.estimators.origin import with_origin
 from boostmetric.estimators.parameters import check_parameters, neighbor_counts, options_of
-from boostmetric.estimators.passes import history_of, run_passes
+from boostmetric.estimators.passes import ShouldStop, history_of, run_passes
 from boostmetric.evaluation import satisfied_share
 from boostmetric.labels import as_indicator, check_labels, single_labels
 from boostmetric.metric import Metric
@@ -352,12 +352,13 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         X = self._validate_points(X, reset=False)
         labels, _ = self._check_targets(X, y, comparisons, None)
         return satisfied_share(
-            self.metric_, X, self._compare(X, labels, None, comparisons, index="exact")
+            self.metric_, X, self._compare(X, None, labels, None, comparisons, index="exact")
         )
 
     def _compare(
         self,
         points: Points,
+        should_stop: ShouldStop,
         labels: NDArray | csr_array | None,
         weights: NDArray | None,
         comparisons: Comparisons | None,
@@ -374,6 +375,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
             neighbors=index or self.neighbors,
             sample_weight=weights,
             n_jobs=self.n_jobs,
+            should_stop=should_stop,
         )
         return mined if comparisons is None else mined + comparisons
 

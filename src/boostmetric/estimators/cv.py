@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, NamedTuple, Self
@@ -28,7 +28,7 @@ from boostmetric.estimators.parameters import (
     neighbor_counts,
     options_of,
 )
-from boostmetric.estimators.passes import one_pass, run_passes
+from boostmetric.estimators.passes import Compare, ShouldStop, one_pass, run_passes
 from boostmetric.evaluation import knn_error
 from boostmetric.labels import as_indicator, check_labels, single_labels
 from boostmetric.metric import Metric
@@ -341,21 +341,24 @@ class Split:
         self.judging_seconds += time.perf_counter() - began
         return error * len(self.y_judged)
 
-    def comparer(
-        self, learner: BoostMetric, is_first: bool = False
-    ) -> Callable[[Points], Comparisons]:
+    def comparer(self, learner: BoostMetric, is_first: bool = False) -> Compare:
         """Makes the comparisons of a pass; candidates share those of a first pass."""
         init, counts = learner.init, neighbor_counts(learner.n_neighbors)
         shared = is_first and (init is None or isinstance(init, str))
         shared = shared and learner.neighbors == "exact"
         key = (init if isinstance(init, str) else None, *counts)
 
-        def compare(points: Points) -> Comparisons:
+        def compare(points: Points, should_stop: ShouldStop) -> Comparisons:
             if shared and key in self._mined:
                 return self._mined[key]
             began = time.perf_counter()
             mined = Comparisons.from_labels(
-                points, self.y, *counts, neighbors=learner.neighbors, n_jobs=learner.n_jobs
+                points,
+                self.y,
+                *counts,
+                neighbors=learner.neighbors,
+                n_jobs=learner.n_jobs,
+                should_stop=should_stop,
             )
             self.mining_seconds += time.perf_counter() - began
             if shared:

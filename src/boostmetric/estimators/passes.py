@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boostmetric.boosting import boost
+from boostmetric.engines import StopRequested
 from boostmetric.estimators.callbacks import Monitor
 from boostmetric.estimators.checkpoint import Checkpoint
 from boostmetric.estimators.early_stopping import HeldOut
@@ -23,11 +24,19 @@ from boostmetric.solvers import (
     Iteration,
     Outcome,
     SnapshotError,
+    Status,
     default_batch_size,
 )
 
 Observer = Callable[[Boosting], bool]
 """Called with the fit after every step; a true result ends the pass."""
+
+
+ShouldStop = Callable[[], bool] | None
+
+Compare = Callable[[Points, ShouldStop], Comparisons]
+"""Returns the comparisons to learn from, given the transformed points; it raises `StopRequested` if
+the second argument is a function that returns a true value meanwhile."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +56,11 @@ class Pass:
 def one_pass(
     X: Points,
     base: NDArray | None,
-    compare: Callable[[Points], Comparisons],
+    compare: Compare,
     options: Mapping[str, Any],
     observe: Callable[[Points, Comparisons], Sequence[Observer]] | None = None,
     checkpoint: Checkpoint | None = None,
+    should_stop: ShouldStop = None,
 ) -> Pass:
     """Compare and boost in the image of `base`.
 
@@ -58,22 +68,23 @@ def one_pass(
     ----------
     X : array of shape (n, D)
     base : array of shape (d, D), the transformation before this pass, or None
-    compare : returns the comparisons to learn from, given the transformed points
+    compare : see `Compare`
     options : keyword arguments of `boost`
     observe : returns the observers of this pass, given the transformed points and the comparisons
     checkpoint : its unfinished pass, if there is one, is resumed
+    should_stop : a true result ends the search for neighbors with `StopRequested`
 
     Examples
     --------
     >>> X = np.random.default_rng(0).normal(size=(60, 3))
-    >>> compare = lambda points: Comparisons.from_labels(points, X[:, 0] > 0)
+    >>> compare = lambda points, _: Comparisons.from_labels(points, X[:, 0] > 0)
     >>> first = one_pass(X, None, compare, {"loss": "logistic", "max_iter": 10})
     >>> second = one_pass(X, first.metric.components, compare, {"loss": "logistic"})
     >>> second.metric.n_features
     3
     """
     points = X if base is None else X @ base.T
-    comparisons = compare(points)
+    comparisons = compare(points, should_stop)
     observers = () if observe is None else observe(points, comparisons)
 
     def callback(fit: Boosting) -> bool:
@@ -92,7 +103,7 @@ def one_pass(
 def run_passes(
     X: Points,
     base: NDArray | None,
-    compare: Callable[[Points], Comparisons],
+    compare: Compare,
     options: Mapping[str, Any],
     max_iters: Sequence[int],
     *,
@@ -111,8 +122,8 @@ def run_passes(
 
     Returns
     -------
-    passes : a pass without directions is the last one; so is one that a callback ends, or in which
-        the loss returns NaN
+    passes : a pass without directions is the last one; so is one that a callback ends, during it
+        or in the search for neighbors that follows, or in which the loss returns NaN
     error : the NotANumberError of the last pass, or None. It is raised if nothing was learned
     """
     passes: list[Pass] = []
@@ -123,11 +134,16 @@ def run_passes(
             done = Pass(base, known[number])
         else:
             limited = {**options, "max_iter": max_iter}
-            if monitor is not None:
-                limited["should_stop"] = monitor.is_interrupted
+            is_interrupted = None if monitor is None else monitor.is_interrupted
+            limited["should_stop"] = is_interrupted
+            # Before the first pass there is nothing to keep.
+            stops_search = is_interrupted if passes else None
             observe = partial(_observers, monitor, held_out, checkpoint, base, limited)
             try:
-                done = one_pass(X, base, compare, limited, observe, checkpoint)
+                done = one_pass(X, base, compare, limited, observe, checkpoint, stops_search)
+            except StopRequested:  # in the search for neighbors; the passes before are kept
+                last = replace(passes[-1].outcome, status=Status.STOPPED)
+                return [*passes[:-1], replace(passes[-1], outcome=last)], None
             except NotANumberError as error:
                 if error.fit is not None:
                     passes.append(Pass(base, error.fit.outcome()))

@@ -18,7 +18,7 @@ from boostmetric.problem.losses import (
     SquaredHinge,
     as_loss,
 )
-from boostmetric.problem.objective import Evaluation, Objective, StopRequested
+from boostmetric.problem.objective import Evaluation, Objective
 from boostmetric.problem.operators import (
     LowRankOperator,
     Operator,
@@ -50,7 +50,6 @@ __all__ = [
     "SquaredHinge",
     "StackOperator",
     "Step",
-    "StopRequested",
     "Sum",
     "Trace",
     "UnitTrace",

@@ -28,8 +28,8 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import LinearOperator
 
 from boostmetric.engines import Threads
-from boostmetric.kernels import compiled
 from boostmetric.metric import Metric
+from boostmetric.neighbors import compiled_loops
 from boostmetric.points import Points, as_points, binary_exponent, centred, rows_at_once, scale
 from boostmetric.problem.comparisons import Comparisons
 from boostmetric.problem.operators import Operator, symmetric_operator
@@ -260,7 +260,7 @@ class ComparisonOperator(Operator):
         H = self._half_laplacian(q)
         n, size = self.X.shape[0], rows_at_once(self.X, CHUNK_ENTRIES)
         # Numba's loop is worth its loading, half a second, for much work only.
-        loops = None if issparse(self.X) else compiled(H.nnz * self.n_features)
+        loops = None if issparse(self.X) else compiled_loops(H.nnz * self.n_features)
 
         def half_of(span: slice) -> NDArray:
             half = np.zeros((self.n_features, self.n_features), dtype=self.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,11 +12,14 @@ from sklearn.utils import check_random_state
 
 from boostmetric._numbers import finite, non_negative
 from boostmetric._warn import warn
-from boostmetric.blockwise import blockwise_targets_and_impostors
 from boostmetric.engines import Threads, single_blas_thread
 from boostmetric.labels import Labels, check_labels, label_array
-from boostmetric.mining import NONE, labelled_triplets, nearest_targets_and_impostors
-from boostmetric.neighbors import Index, indexed_targets_and_impostors
+from boostmetric.neighbors import (
+    NONE,
+    Index,
+    indexed_targets_and_impostors,
+    nearest_targets_and_impostors,
+)
 from boostmetric.pairs import are_same, drawn_triplets
 from boostmetric.points import Points, as_floats
 
@@ -72,6 +76,7 @@ class Comparisons:
         neighbors: str | Index = "exact",
         sample_weight: ArrayLike | None = None,
         n_jobs: int | None = None,
+        should_stop: Callable[[], bool] | None = None,
     ) -> Comparisons:
         """Every point is nearer to its nearest points of the same class than to those of others.
 
@@ -91,14 +96,16 @@ class Comparisons:
             (n, L), dense or sparse, of 0 and 1
         n_targets, n_impostors : numbers of neighbours; where a class has fewer, those that exist
             are used, with a warning
-        neighbors : "exact", "approximate" (FAISS or PyNNDescent, `boostmetric[approximate]`), or an
-            object with `fit(X)` and `kneighbors(X, n_neighbors)`; how many of the true neighbours
-            such an index finds is measured on a sample, and is in `recall`. Sparse X and several
-            labels a point are for "exact" only
+        neighbors : "exact", "approximate" (FAISS, `boostmetric[approximate]`), or an object with
+            `fit(X)` and `kneighbors(X, n_neighbors)`; the share of true neighbors that such an
+            index finds is measured on a sample and stored in `recall`. Sparse X and multilabel
+            targets require "exact"
         sample_weight : array of shape (n,), the weight of the comparisons that a point is the
             first point of. A point of weight 0 takes no part at all
         n_jobs : number of threads of the search, on which the result does not depend; None uses the
             cores available to the process
+        should_stop : called repeatedly during an exact search; a true result raises
+            `boostmetric.engines.StopRequested`
 
         Examples
         --------
@@ -118,11 +125,11 @@ class Comparisons:
         labels = labels[rows]
         with single_blas_thread():  # the threads of the search share out the work
             targets, impostors, recall = _nearest(
-                points[rows], labels, (n_targets, n_impostors), neighbors, n_jobs
+                points[rows], labels, (n_targets, n_impostors), neighbors, n_jobs, should_stop
             )
         _warn_of_missing(labels, targets, "target", "n_targets")
         _warn_of_missing(labels, impostors, "impostor", "n_impostors")
-        triplets = rows[labelled_triplets(np.arange(len(rows)), targets, impostors)]
+        triplets = rows[_triplets(targets, impostors)]
         made = cls.from_triplets(
             triplets,
             weights=None if weights is None else weights[triplets[:, 0]],
@@ -353,21 +360,38 @@ def _nearest(
     n_neighbors: tuple[int, int],
     neighbors: str | Index,
     n_jobs: int | None,
+    should_stop: Callable[[], bool] | None,
 ) -> tuple[NDArray, NDArray, float | None]:
     """Targets and impostors, and the recall of the index if there is one."""
-    n_jobs = Threads(n_jobs).n_jobs
-    is_exact = isinstance(neighbors, str) and neighbors == "exact"
-    if issparse(points) or labels.classes is None:
-        if not is_exact:
-            what = "sparse X" if issparse(points) else "several labels a point"
+    with Threads(n_jobs) as threads:
+        if isinstance(neighbors, str) and neighbors == "exact":
+            targets, impostors = nearest_targets_and_impostors(
+                points, labels, *n_neighbors, threads=threads, should_stop=should_stop
+            )
+            return targets, impostors, None
+        if issparse(points) or labels.classes is None:
+            what = "sparse X" if issparse(points) else "multilabel targets"
             raise ValueError(
                 f"neighbors={neighbors!r:.80} does not work with {what}: use neighbors='exact'"
                 + (", or reduce X by TruncatedSVD first." if issparse(points) else ".")
             )
-        return *blockwise_targets_and_impostors(points, labels, *n_neighbors, n_jobs), None
-    if is_exact:
-        return *nearest_targets_and_impostors(points, labels.codes, *n_neighbors, n_jobs), None
-    return indexed_targets_and_impostors(points, labels.codes, *n_neighbors, neighbors, n_jobs)
+        return indexed_targets_and_impostors(
+            points, labels, *n_neighbors, neighbors, threads=threads
+        )
+
+
+def _triplets(targets: NDArray, impostors: NDArray) -> NDArray:
+    """Each point with each of its targets and each of its impostors, of shape (m, 3).
+
+    >>> _triplets(np.array([[1, 2]]), np.array([[3, NONE]])).tolist()
+    [[0, 1, 3], [0, 2, 3]]
+    """
+    n_targets, n_impostors = targets.shape[1], impostors.shape[1]
+    anchor = np.repeat(np.arange(len(targets)), n_targets * n_impostors)
+    target = np.repeat(targets, n_impostors, axis=1).ravel()
+    impostor = np.tile(impostors, (1, n_targets)).ravel()
+    exist = (target != NONE) & (impostor != NONE)
+    return np.stack([anchor, target, impostor], axis=1)[exist]
 
 
 def _warn_of_missing(labels: Labels, neighbors: NDArray, kind: str, parameter: str) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
+from boostmetric.engines import StopRequested
 from boostmetric.problem.block import Block, Part
 from boostmetric.problem.losses import Loss, is_mergeable
 from boostmetric.problem.operators import Operator, symmetric_operator
@@ -32,10 +33,6 @@ class Engine(Protocol):
     ) -> list[Result]:
         """The results in the order of the blocks."""
         ...
-
-
-class StopRequested(Exception):
-    """The fit was asked to end, in the middle of a step. M is as before the step."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from boostmetric.engines import StopRequested
 from boostmetric.metric import Metric
 from boostmetric.problem import (
     Evaluation,
@@ -19,7 +20,6 @@ from boostmetric.problem import (
     NotANumberError,
     Objective,
     Step,
-    StopRequested,
     Sum,
 )
 from boostmetric.solvers.certificate import lower_bound, tangent_gap

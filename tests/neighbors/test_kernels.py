@@ -5,20 +5,23 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from boostmetric import kernels
-from boostmetric.mining import NONE, nearest_targets_and_impostors
+from boostmetric.engines import Threads
+from boostmetric.labels import Labels
+from boostmetric.neighbors import NONE, kernels, nearest_targets_and_impostors
+from boostmetric.neighbors.ranking import pair_squares
 from boostmetric.problem import ComparisonOperator, Comparisons
 
-compiled = pytest.importorskip("boostmetric.compiled", reason="numba is not installed")
+pytest.importorskip("numba")
+compiled = kernels.compiled_loops(kernels.MIN_WORK)
 
 both_dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
 
 def test_little_work_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kernels.compiled(kernels.WORTH - 1) is None
-    assert kernels.compiled(kernels.WORTH) is compiled
-    monkeypatch.setattr(kernels, "_installed", lambda: False)
-    assert kernels.compiled(kernels.WORTH) is None
+    assert kernels.compiled_loops(kernels.MIN_WORK - 1) is None
+    assert kernels.compiled_loops(kernels.MIN_WORK) is compiled
+    monkeypatch.setattr(kernels, "is_installed", lambda: False)
+    assert kernels.compiled_loops(kernels.MIN_WORK) is None
 
 
 @both_dtypes
@@ -36,23 +39,34 @@ def test_sparse_rows_are_those_of_the_product(
 def test_pairs_are_near_where_a_floor_is_reached(
     dtype: type[np.floating], rng: np.random.Generator
 ) -> None:
-    whole, half = rng.normal(size=(50, 9)).astype(dtype), rng.normal(size=50).astype(dtype)
-    floors = rng.normal(size=50).astype(dtype)
-    i, j = rng.integers(0, 50, (2, 400))
-    near = np.empty(400, dtype=bool)
-    compiled.near_pairs(i, j, whole, half, floors, near)
-    products = np.einsum("pd,pd->p", whole[i], whole[j]) + half[i] + half[j]
-    assert np.array_equal(near, products >= np.minimum(floors[i], floors[j]))
+    points, others = rng.normal(size=(50, 9)).astype(dtype), rng.normal(size=(30, 9)).astype(dtype)
+    (halves, floors), (other_halves, other_floors) = (
+        rng.normal(size=(2, n)).astype(dtype) for n in (50, 30)
+    )
+    positions = np.sort(rng.choice(1500, 400, replace=False))
+    i, j = np.empty((2, 401), dtype=np.intp)
+    n_near = compiled.near_pairs(
+        positions, points, halves, floors, others, other_halves, other_floors, i, j
+    )
+    products = points @ others.T + halves[:, None] + other_halves
+    near = (products >= floors[:, None]) | (products >= other_floors)
+    expected = positions[near.ravel()[positions]]
+    assert 0 < n_near < 400
+    assert (30 * i + j)[:n_near].tolist() == expected.tolist()
 
 
 @both_dtypes
-def test_squares_of_pairs(dtype: type[np.floating], rng: np.random.Generator) -> None:
-    points = (1e4 + rng.normal(size=(30, 11))).astype(dtype)
-    i, j = rng.integers(0, 30, (2, 100))
-    squares = np.empty(100)
-    compiled.pair_squares(i, j, points, squares)
-    expected = ((points[i].astype(np.float64) - points[j]) ** 2).sum(axis=1)
-    np.testing.assert_allclose(squares, expected, rtol=1e-13)
+@pytest.mark.parametrize("D", [1, 2, 3, 11, 64, 165])
+def test_squares_of_pairs_have_the_same_bits(
+    dtype: type[np.floating], D: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boostmetric.neighbors.ranking.rounded", lambda squares: squares)
+    points, others = (1e4 + rng.normal(size=(2, 30, D))).astype(dtype)
+    i, j = rng.integers(0, 30, (2, 1000))
+    plain = pair_squares(points, i, others, j)
+    assert np.array_equal(pair_squares(points, i, others, j, compiled), plain)
+    expected = ((points[i].astype(np.float64) - others[j]) ** 2).sum(axis=1)
+    np.testing.assert_allclose(plain, expected, rtol=1e-13)
 
 
 def test_offers_end_in_sorted_lists(rng: np.random.Generator) -> None:
@@ -83,10 +97,11 @@ def test_neighbours_are_those_of_the_plain_search(
     monkeypatch: pytest.MonkeyPatch, dtype: type[np.floating], D: int, n_jobs: int
 ) -> None:
     X, labels = crowded(dtype, D)
-    monkeypatch.setattr("boostmetric.mining.BLOCK", 40)
-    plain = nearest_targets_and_impostors(X, labels, 4, 3)
-    monkeypatch.setattr(kernels, "WORTH", 0)
-    fast = nearest_targets_and_impostors(X, labels, 4, 3, n_jobs)
+    monkeypatch.setattr("boostmetric.neighbors.exact.TILE", 40)
+    plain = nearest_targets_and_impostors(X, Labels.of(labels), 4, 3)
+    monkeypatch.setattr(kernels, "MIN_WORK", 0)
+    with Threads(n_jobs) as threads:
+        fast = nearest_targets_and_impostors(X, Labels.of(labels), 4, 3, threads=threads)
     assert all(np.array_equal(a, b) for a, b in zip(plain, fast, strict=True))
 
 
@@ -99,7 +114,7 @@ def test_the_scatter_is_that_of_the_plain_path(
     monkeypatch.setattr("boostmetric.problem.comparison_operator.CHUNK_ENTRIES", 100)
     duals = rng.random(operator.n_matrices).astype(dtype)
     plain = operator.scatter_matrix(duals)
-    monkeypatch.setattr(kernels, "WORTH", 0)
+    monkeypatch.setattr(kernels, "MIN_WORK", 0)
     fast = operator.scatter_matrix(duals)
     assert fast.dtype == dtype
     np.testing.assert_allclose(fast, plain, rtol=0, atol=1e-5 * np.abs(plain).max())

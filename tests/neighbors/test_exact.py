@@ -1,12 +1,24 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from conftest import read_only
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from boostmetric import mining
-from boostmetric.mining import NONE, nearest_targets_and_impostors
+from boostmetric.engines import StopRequested, Threads
+from boostmetric.labels import Labels
+from boostmetric.neighbors import (
+    NONE,
+    Places,
+    exact,
+    kernels,
+    merge,
+    nearest_targets_and_impostors,
+    search_part,
+)
 from boostmetric.points import centred, distinct_points
 
 
@@ -45,7 +57,7 @@ def test_centred_points_have_mean_zero(
 
 def test_points_at_one_place_are_ranked_by_row() -> None:
     targets, impostors = nearest_targets_and_impostors(
-        np.ones((6, 2)), np.array([0, 1, 2] * 2), 1, 2
+        np.ones((6, 2)), Labels.of([0, 1, 2] * 2), 1, 2
     )
     assert (targets == NONE).all()
     assert impostors.tolist() == [[1, 2], [0, 2], [0, 1]] * 2
@@ -67,7 +79,7 @@ def test_neighbours_are_those_of_a_loop(
 ) -> None:
     X, labels = labelled_points(n_targets)
     X = X.astype(dtype)
-    targets, impostors = nearest_targets_and_impostors(X, labels, n_targets, n_impostors)
+    targets, impostors = nearest_targets_and_impostors(X, Labels.of(labels), n_targets, n_impostors)
     assert targets.tolist() == nearest_by_loop(X, labels, n_targets, same=True)
     assert impostors.tolist() == nearest_by_loop(X, labels, n_impostors, same=False)
 
@@ -75,7 +87,7 @@ def test_neighbours_are_those_of_a_loop(
 def test_missing_neighbours_are_none() -> None:
     X, _ = labelled_points(0, n=9)
     labels = np.array([0, 1, 1, 0, 2, 2, 2, 2, 2])
-    targets, impostors = nearest_targets_and_impostors(X, labels, 3, 8)
+    targets, impostors = nearest_targets_and_impostors(X, Labels.of(labels), 3, 8)
     assert targets.tolist() == nearest_by_loop(X, labels, 3, same=True)
     assert impostors.tolist() == nearest_by_loop(X, labels, 8, same=False)
     assert (impostors[4:, 4:] == NONE).all()
@@ -84,7 +96,7 @@ def test_missing_neighbours_are_none() -> None:
 def test_points_far_from_the_origin_keep_their_neighbours() -> None:
     X, labels = labelled_points(1)
     far = np.round(X, 6) + 1e8  # without centring the squares would swallow all differences
-    targets, impostors = nearest_targets_and_impostors(far, labels, 3, 3)
+    targets, impostors = nearest_targets_and_impostors(far, Labels.of(labels), 3, 3)
     assert targets.tolist() == nearest_by_loop(far, labels, 3, same=True)
     assert impostors.tolist() == nearest_by_loop(far, labels, 3, same=False)
 
@@ -108,10 +120,11 @@ def test_threads_and_blocks_do_not_change_the_result(
     X, labels = ties_and_classes(block, 6)
     X = X + 1e-3 * np.arange(len(X))[:, None] ** 2  # no two at the same place
     expected = [nearest_by_loop(X, labels, 3, True), nearest_by_loop(X, labels, 4, False)]
-    monkeypatch.setattr(mining, "BLOCK", block)
-    monkeypatch.setattr(mining, "SAMPLE", sample)
-    monkeypatch.setattr(mining, "CHUNK_ENTRIES", 64)
-    got = nearest_targets_and_impostors(X, labels, 3, 4, n_jobs)
+    monkeypatch.setattr(exact, "TILE", block)
+    monkeypatch.setattr(exact, "MIN_SAMPLE", sample)
+    monkeypatch.setattr(exact, "CHUNK_ENTRIES", 64)
+    with Threads(n_jobs) as threads:
+        got = nearest_targets_and_impostors(X, Labels.of(labels), 3, 4, threads=threads)
     assert [side.tolist() for side in got] == expected
 
 
@@ -124,8 +137,8 @@ def test_among_equally_near_points_the_lower_row_comes_first(
     X, labels = ties_and_classes(D, D)
     X, first = X.astype(dtype), distinct_points(X, labels)[0]
     X, labels = X[np.sort(first)], labels[np.sort(first)]
-    monkeypatch.setattr(mining, "BLOCK", block)
-    targets, impostors = nearest_targets_and_impostors(X, labels, 5, 6)
+    monkeypatch.setattr(exact, "TILE", block)
+    targets, impostors = nearest_targets_and_impostors(X, Labels.of(labels), 5, 6)
     assert targets.tolist() == nearest_by_loop(X, labels, 5, same=True)
     assert impostors.tolist() == nearest_by_loop(X, labels, 6, same=False)
 
@@ -144,22 +157,51 @@ def test_sketches_are_short_and_no_farther_apart_than_the_points(
 ) -> None:
     X = curved_points(dtype)
     read_only(X)
-    sketches = mining._Sketches.of(X, precision)
+    sketches = exact.sketch(X, X, precision, kept=0.95)
+    assert sketches.is_short
     assert sketches.left.shape[1] < 20
-    squares = ((X[:, None].astype(float) - X) ** 2).sum(axis=2) / sketches.unit**2
-    i, j = np.indices(squares.shape).reshape(2, -1)
-    products = sketches.products(i, j).reshape(squares.shape)
-    short = sketches.left @ sketches.right.T
-    assert (products >= -squares / 2).all()
-    assert (short >= -squares / 2).all()
-    assert np.allclose(-2 * products, squares, atol=1e-4 * squares.max())
+    assert_bounds(sketches, X, X)
+    short = sketches.products(slice(None), slice(None))
+    squares = ((X[:, None].astype(float) - X) ** 2).sum(axis=2)
     assert np.corrcoef(short.ravel(), -squares.ravel())[0, 1] > 0.99
+
+
+def assert_bounds(sketches: exact.Sketches, X: NDArray, Z: NDArray) -> None:
+    """No product is below −½‖x − x'‖², and those of all coordinates are not far above it."""
+    squares = ((X[:, None].astype(float) - Z.astype(float)) ** 2).sum(axis=2) / sketches.unit**2
+    whole, others = (csr_array(part).toarray() for part in sketches.whole)
+    products = whole @ others.T + sketches.halves[0][:, None] + sketches.halves[1]
+    assert (sketches.products(slice(None), slice(None)) >= -squares / 2).all()
+    assert (products >= -squares / 2).all()
+    assert np.allclose(-2 * products, squares, atol=1e-4 * squares.max())
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+@pytest.mark.parametrize("precision", [np.float32, np.float64])
+def test_sketches_of_two_sets_have_one_center(form: Any, precision: type[np.floating]) -> None:
+    X = curved_points(np.float64)
+    near, far = X[:40] - 500, X[40:]
+    sketches = exact.sketch(form(near), form(far), precision, kept=0.95)
+    assert_bounds(sketches, near, far)
+
+
+@pytest.mark.parametrize("precision", [np.float32, np.float64])
+def test_a_point_without_rest_next_to_one_with_a_large_rest(precision: type[np.floating]) -> None:
+    # Most points lie in a plane, some at right angles to it: the rest of the first is rounding.
+    rng = np.random.default_rng(0)
+    X = np.zeros((400, 20))
+    X[:, :2] = 100 * rng.normal(size=(400, 2))
+    X[::50, 2:] = rng.normal(size=(8, 18))
+    X = X @ np.linalg.qr(rng.normal(size=(20, 20)))[0]
+    sketches = exact.sketch(X, X, precision, kept=0.9)
+    assert sketches.is_short
+    assert_bounds(sketches, X, X)
 
 
 def test_neighbours_of_points_with_sketches_are_those_of_a_loop() -> None:
     X = curved_points(np.float32)
     labels = np.arange(len(X)) % 3
-    targets, impostors = nearest_targets_and_impostors(X, labels, 3, 3)
+    targets, impostors = nearest_targets_and_impostors(X, Labels.of(labels), 3, 3)
     assert targets.tolist() == nearest_by_loop(X, labels, 3, same=True)
     assert impostors.tolist() == nearest_by_loop(X, labels, 3, same=False)
 
@@ -170,7 +212,7 @@ def test_clusters_far_apart_keep_their_neighbours(
 ) -> None:
     X, labels = rng.normal(size=(120, 5)), np.arange(120) % 4
     X[::2, 0] += distance  # in float32 the distances within a cluster are lost in rounding
-    targets, impostors = nearest_targets_and_impostors(X, labels, 2, 3)
+    targets, impostors = nearest_targets_and_impostors(X, Labels.of(labels), 2, 3)
     assert targets.tolist() == nearest_by_loop(X, labels, 2, same=True)
     assert impostors.tolist() == nearest_by_loop(X, labels, 3, same=False)
 
@@ -179,9 +221,88 @@ def test_of_equal_points_the_first_stands_for_all() -> None:
     X = np.array([[0.0], [0.0], [1.0], [1.0], [3.0], [0.5], [0.5], [9.0]])
     labels = np.array([0, 0, 0, 0, 0, 1, 1, 1])
     read_only(X, labels)
-    targets, impostors = nearest_targets_and_impostors(X, labels, 2, 3)
+    targets, impostors = nearest_targets_and_impostors(X, Labels.of(labels), 2, 3)
     assert targets.tolist() == [[2, 4]] * 2 + [[0, 4]] * 2 + [[2, 0]] + [[7, NONE]] * 2 + [
         [5, NONE]
     ]
     assert impostors[:5].tolist() == [[5, 7, NONE]] * 5
     assert {frozenset(row) for row in impostors[5:7].tolist()} == {frozenset([0, 2, 4])}
+
+
+PARTS = ["dense", "sparse", "multilabel"]
+
+
+def draw_places(kind: str) -> tuple[Any, Labels]:
+    rng = np.random.default_rng(5)
+    X = rng.integers(0, 3, (240, 8)) * (rng.random((240, 8)) < 0.5) * 1.5
+    X[::3] += 1e-3
+    Y = (rng.random((240, 5)) < 0.25).astype(int)
+    labels = Labels.of(Y if kind == "multilabel" else Y[:, 0] + 2 * Y[:, 1])
+    return (csr_array(X) if kind == "sparse" else X), labels
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("kind", PARTS)
+def test_three_parts_are_merged_to_the_whole(
+    kind: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if compiled:
+        pytest.importorskip("numba")
+        monkeypatch.setattr(kernels, "MIN_WORK", 0)
+    monkeypatch.setattr(exact, "TILE", 30)
+    X, labels = draw_places(kind)
+    expected = nearest_targets_and_impostors(X, labels, 3, 4)
+    places, position = Places.of(X, labels)
+    parts = np.array_split(np.random.default_rng(0).permutation(len(places.rows)), 3)
+    assert len(places.rows) < len(labels)
+    for queries in (np.arange(len(places.rows)), parts[1]):
+        tables = [search_part(places[queries], places[part], (3, 4)) for part in parts]
+        whole = search_part(places[queries], places, (3, 4))
+        for side in (0, 1):
+            merged = merge([table[side] for table in tables])
+            assert np.array_equal(merged.squares, whole[side].squares)
+            assert np.array_equal(merged.rows, whole[side].rows)
+            if len(queries) == len(places.rows):
+                assert np.array_equal(merged.rows[position], expected[side])
+
+
+def test_parts_may_be_empty_or_lack_a_class() -> None:
+    X, labels = labelled_points(3)
+    places, _ = Places.of(X, Labels.of(labels))
+    of_class = places.labels.codes == 0
+    targets, impostors = search_part(places[~of_class], places[of_class], (2, 1))
+    assert (targets.rows == NONE).all()
+    assert set(impostors.rows.ravel()) <= set(places.rows[of_class])
+    nobody = places[np.array([], dtype=int)]
+    assert (search_part(places, nobody, (2, 1))[0].rows == NONE).all()
+    assert search_part(nobody, places, (2, 1))[1].rows.shape == (0, 1)
+
+
+@pytest.mark.parametrize("kind", PARTS)
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_a_search_ends_within_a_tile_of_the_request(
+    kind: str, n_jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exact, "TILE", 20)
+    X, labels = draw_places(kind)
+    calls = []
+
+    def should_stop() -> bool:
+        calls.append(True)
+        return len(calls) >= 20
+
+    with Threads(n_jobs) as threads, pytest.raises(StopRequested):
+        nearest_targets_and_impostors(X, labels, 2, 2, threads=threads, should_stop=should_stop)
+    assert 20 <= len(calls) < 20 + n_jobs
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_ties_are_exact_where_squares_have_more_bits_than_a_float(form: Any) -> None:
+    # N·a² for a number a of 24 bits: sums round differently, depending on their order.
+    rng = np.random.default_rng(2)
+    whole = rng.integers(0, 3, (300, 30))
+    labels = np.arange(300) % 5
+    X = (whole * 1e-30).astype(np.float32)
+    targets, impostors = nearest_targets_and_impostors(form(X), Labels.of(labels), 4, 2)
+    assert targets.tolist() == nearest_by_loop(whole, labels, 4, same=True)
+    assert impostors.tolist() == nearest_by_loop(whole, labels, 2, same=False)

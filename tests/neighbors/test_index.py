@@ -11,12 +11,33 @@ from conftest import read_only
 from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
-from boostmetric import neighbors
-from boostmetric.mining import NONE, nearest_targets_and_impostors
-from boostmetric.neighbors import check_index, indexed_targets_and_impostors
+from boostmetric.engines import Threads
+from boostmetric.labels import Labels
+from boostmetric.neighbors import (
+    NONE,
+    check_index,
+    indexed_targets_and_impostors,
+    nearest_targets_and_impostors,
+)
+from boostmetric.neighbors import index as indexes
 
 BRUTE = NearestNeighbors(algorithm="brute")
 TREE = NearestNeighbors(algorithm="kd_tree")
+
+
+def search(
+    X: NDArray, labels: NDArray, n_targets: int, n_impostors: int, index: Any, n_jobs: int = 1
+) -> tuple[NDArray, NDArray, float]:
+    with Threads(n_jobs) as threads:
+        return indexed_targets_and_impostors(
+            X, Labels.of(labels), n_targets, n_impostors, index, threads=threads
+        )
+
+
+def exact_search(
+    X: NDArray, labels: NDArray, n_targets: int, n_impostors: int
+) -> tuple[NDArray, NDArray]:
+    return nearest_targets_and_impostors(X, Labels.of(labels), n_targets, n_impostors)
 
 
 class Exact:
@@ -65,7 +86,7 @@ class Backwards(Exact):
 @pytest.fixture
 def no_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Classes of few points have an index too."""
-    monkeypatch.setattr(neighbors, "SMALL", 0)
+    monkeypatch.setattr(indexes, "MIN_INDEXED", 0)
 
 
 def points_in_classes(sizes: list[int], D: int = 4, seed: int = 0) -> tuple[NDArray, NDArray]:
@@ -117,9 +138,9 @@ def test_an_exact_index_finds_what_the_exact_search_does(
     X, labels = points_in_classes(sizes)
     X = X.astype(dtype)
     read_only(X)
-    monkeypatch.setattr(neighbors, "SMALL", small)
-    targets, impostors, recall = indexed_targets_and_impostors(X, labels, 3, 4, index)
-    true_targets, true_impostors = nearest_targets_and_impostors(X, labels, 3, 4)
+    monkeypatch.setattr(indexes, "MIN_INDEXED", small)
+    targets, impostors, recall = search(X, labels, 3, 4, index)
+    true_targets, true_impostors = exact_search(X, labels, 3, 4)
     assert targets.tolist() == true_targets.tolist()
     assert impostors.tolist() == true_impostors.tolist()
     assert targets.dtype == true_targets.dtype
@@ -127,18 +148,18 @@ def test_an_exact_index_finds_what_the_exact_search_does(
 
 
 @pytest.mark.usefixtures("no_small")
-@pytest.mark.parametrize("most_groups", [2, 3, 5, 100])
+@pytest.mark.parametrize("max_groups", [2, 3, 5, 100])
 @pytest.mark.parametrize("block", [1, 7, 4096])
 def test_blocks_and_groups_of_classes_do_not_change_the_result(
-    monkeypatch: pytest.MonkeyPatch, most_groups: int, block: int
+    monkeypatch: pytest.MonkeyPatch, max_groups: int, block: int
 ) -> None:
     X, labels = points_in_classes([20, 3, 5, 1, 2, 9, 8, 7, 6])
-    monkeypatch.setattr(neighbors, "MOST_GROUPS", most_groups)
-    monkeypatch.setattr(neighbors, "BLOCK", block)
-    monkeypatch.setattr(neighbors, "CHUNK_ENTRIES", 20)
+    monkeypatch.setattr(indexes, "MAX_GROUPS", max_groups)
+    monkeypatch.setattr(indexes, "N_QUERIES", block)
+    monkeypatch.setattr("boostmetric.neighbors.ranking.CHUNK_ENTRIES", 20)
     labels = 10 * labels - 7  # any integers will do
-    targets, impostors, recall = indexed_targets_and_impostors(X, labels, 2, 5, TREE)
-    true_targets, true_impostors = nearest_targets_and_impostors(X, labels, 2, 5)
+    targets, impostors, recall = search(X, labels, 2, 5, TREE)
+    true_targets, true_impostors = exact_search(X, labels, 2, 5)
     assert targets.tolist() == true_targets.tolist()
     assert impostors.tolist() == true_impostors.tolist()
     assert recall == 1
@@ -146,7 +167,7 @@ def test_blocks_and_groups_of_classes_do_not_change_the_result(
 
 @pytest.mark.parametrize("n_classes", [1, 2, 16, 17, 100, 256, 257, 3000, 4096, 4097])
 def test_any_two_classes_are_apart_in_one_of_few_groupings(n_classes: int) -> None:
-    groupings = list(neighbors._groupings(np.arange(n_classes)))
+    groupings = list(indexes._groupings(np.arange(n_classes)))
     assert len(groupings) == 1 + (n_classes > 16) + (n_classes > 256) + (n_classes > 4096)
     assert max(group.max() for group in groupings) < 16
     assert len(np.unique(np.stack(groupings), axis=1).T) == n_classes
@@ -163,8 +184,8 @@ def test_among_many_small_classes_queries_are_few(monkeypatch: pytest.MonkeyPatc
             return super().kneighbors(X, n_neighbors)
 
     X, labels = points_in_classes([3] * 200)
-    monkeypatch.setattr(neighbors, "SMALL", 3)
-    indexed_targets_and_impostors(X, labels, 2, 3, Counting())
+    monkeypatch.setattr(indexes, "MIN_INDEXED", 3)
+    search(X, labels, 2, 3, Counting())
     assert 0 < sum(asked) <= 2 * 14 * len(X)  # two digits to the base 15
 
 
@@ -179,8 +200,8 @@ def grid(seed: int) -> tuple[NDArray, NDArray]:
 @pytest.mark.parametrize("index", [BRUTE, TREE, Backwards()], ids=["brute", "kd_tree", "backwards"])
 def test_ties_are_broken_by_row_number_but_for_the_last_place(index: Any) -> None:
     X, labels = grid(0)
-    *found, recall = indexed_targets_and_impostors(X, labels, 4, 5, index)
-    for mine, true in zip(found, nearest_targets_and_impostors(X, labels, 4, 5), strict=True):
+    *found, recall = search(X, labels, 4, 5, index)
+    for mine, true in zip(found, exact_search(X, labels, 4, 5), strict=True):
         squares = squares_to(X, true)
         assert np.array_equal(squares_to(X, mine), squares)
         nearer = squares < squares[:, -1:]
@@ -194,9 +215,9 @@ def test_without_an_index_all_ties_are_broken_by_row_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     X, labels = grid(1)
-    monkeypatch.setattr(neighbors, "SMALL", 1000)
-    targets, impostors, _ = indexed_targets_and_impostors(X, labels, 4, 5, Random())
-    true_targets, true_impostors = nearest_targets_and_impostors(X, labels, 4, 5)
+    monkeypatch.setattr(indexes, "MIN_INDEXED", 1000)
+    targets, impostors, _ = search(X, labels, 4, 5, Random())
+    true_targets, true_impostors = exact_search(X, labels, 4, 5)
     assert targets.tolist() == true_targets.tolist()
     assert impostors.tolist() == true_impostors.tolist()
 
@@ -205,8 +226,8 @@ def test_without_an_index_all_ties_are_broken_by_row_number(
 def test_points_far_from_the_origin_keep_their_neighbours() -> None:
     X, labels = points_in_classes([40, 30, 20])
     far = np.round(X, 6) + 1e8  # the index sees them centred
-    targets, impostors, recall = indexed_targets_and_impostors(far, labels, 3, 3, BRUTE)
-    true_targets, true_impostors = nearest_targets_and_impostors(far, labels, 3, 3)
+    targets, impostors, recall = search(far, labels, 3, 3, BRUTE)
+    true_targets, true_impostors = exact_search(far, labels, 3, 3)
     assert targets.tolist() == true_targets.tolist()
     assert impostors.tolist() == true_impostors.tolist()
     assert recall == 1
@@ -220,7 +241,7 @@ def test_a_bad_index_is_found_out(index: Any, caplog: pytest.LogCaptureFixture) 
         caplog.at_level(logging.INFO, "boostmetric"),
         pytest.warns(UserWarning, match=r"index found \d+% of .* sample of 101 .* exact") as caught,
     ):
-        targets, impostors, recall = indexed_targets_and_impostors(X, labels, 3, 4, index)
+        targets, impostors, recall = search(X, labels, 3, 4, index)
     assert caught[0].filename == __file__
     of_targets = recall_by_loop(X, labels, targets, same=True)
     of_impostors = recall_by_loop(X, labels, impostors, same=False)
@@ -228,7 +249,7 @@ def test_a_bad_index_is_found_out(index: Any, caplog: pytest.LogCaptureFixture) 
     assert recall == expected
     assert 0 < recall < 0.9
     assert (
-        f"found {recall:.3f} of the nearest neighbours of 101 points: "
+        f"found {recall:.3f} of the nearest neighbors of 101 points: "
         f"{of_targets[0]} of {of_targets[1]} targets, "
         f"{of_impostors[0]} of {of_impostors[1]} impostors" in caplog.text
     )
@@ -242,7 +263,7 @@ def test_what_a_bad_index_finds_is_ranked_and_of_the_right_class(
     index: Any, sizes: list[int]
 ) -> None:
     X, labels = points_in_classes(sizes)
-    *found, _ = indexed_targets_and_impostors(X, labels, 3, 4, index)
+    *found, _ = search(X, labels, 3, 4, index)
     for mine, same in zip(found, (True, False), strict=True):
         exist = mine != NONE
         assert ((labels[mine] == labels[:, None]) == same)[exist].all()
@@ -258,10 +279,10 @@ def test_what_a_bad_index_finds_is_ranked_and_of_the_right_class(
 def test_recall_is_measured_on_a_sample_of_200(caplog: pytest.LogCaptureFixture) -> None:
     X, labels = points_in_classes([300, 300], D=3)
     with caplog.at_level(logging.INFO, "boostmetric"):
-        targets, impostors, recall = indexed_targets_and_impostors(X, labels, 3, 3, Forgetful())
-    assert "neighbours of 200 points" in caplog.text
-    assert recall == indexed_targets_and_impostors(X, labels, 3, 3, Forgetful())[2]
-    true_targets, true_impostors = nearest_targets_and_impostors(X, labels, 3, 3)
+        targets, impostors, recall = search(X, labels, 3, 3, Forgetful())
+    assert "neighbors of 200 points" in caplog.text
+    assert recall == search(X, labels, 3, 3, Forgetful())[2]
+    true_targets, true_impostors = exact_search(X, labels, 3, 3)
     of_all = np.mean(
         [
             squares_to(X, mine) <= squares_to(X, true)[:, -1:] * (1 + 1e-9)
@@ -275,7 +296,7 @@ def test_recall_is_measured_on_a_sample_of_200(caplog: pytest.LogCaptureFixture)
 @pytest.mark.usefixtures("no_small")
 def test_a_neighbour_as_near_as_the_true_one_counts_as_found() -> None:
     X, labels = np.array([[-1.0], [0.0], [1.0], [-3.0], [3.0]]), np.array([0, 0, 0, 1, 1])
-    targets, impostors, recall = indexed_targets_and_impostors(X, labels, 1, 1, Backwards())
+    targets, impostors, recall = search(X, labels, 1, 1, Backwards())
     assert (targets[1, 0], impostors[1, 0]) == (2, 4)
     assert recall == 1
 
@@ -283,13 +304,13 @@ def test_a_neighbour_as_near_as_the_true_one_counts_as_found() -> None:
 def test_a_good_index_is_logged_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     X, labels = points_in_classes([80, 70])
     with caplog.at_level(logging.INFO, "boostmetric"):
-        indexed_targets_and_impostors(X, labels, 2, 3, TREE)
-    assert "found 1.000 of the nearest neighbours of 150 points: 300 of 300 targets" in caplog.text
+        search(X, labels, 2, 3, TREE)
+    assert "found 1.000 of the nearest neighbors of 150 points: 300 of 300 targets" in caplog.text
 
 
 def test_where_there_are_no_neighbours_none_are_missed() -> None:
     X, labels = np.array([[0.0], [1.0], [0.0]]), np.array([0, 1, 0])
-    targets, impostors, recall = indexed_targets_and_impostors(X, labels, 1, 2, BRUTE)
+    targets, impostors, recall = search(X, labels, 1, 2, BRUTE)
     assert targets.tolist() == [[NONE]] * 3
     assert impostors.tolist() == [[1, NONE], [0, NONE], [1, NONE]]
     assert recall == 1
@@ -303,7 +324,7 @@ def test_the_given_index_is_not_changed() -> None:
     thing.points = np.zeros((2, 4))
     for index in (estimator, thing):
         before = dict(vars(index))
-        indexed_targets_and_impostors(X, labels, 2, 2, index)
+        search(X, labels, 2, 2, index)
         assert vars(index) == before
 
 
@@ -328,8 +349,7 @@ def test_an_index_that_needs_labels_is_refused() -> None:
 def test_without_a_library_the_built_in_index_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("faiss", "pynndescent"):
-        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ImportError, match=r'pip install "boostmetric\[approximate\]"'):
         check_index("approximate")
 
@@ -351,40 +371,30 @@ def test_answers_that_are_no_positions_are_refused(answer: Any, message: str) ->
 
     labels = np.repeat([0, 1], 30)
     X = np.random.default_rng(0).normal(size=(60, 2))
-    with pytest.raises(ValueError, match=rf"kneighbors of Wrong must give .*{message}"):
-        indexed_targets_and_impostors(X, labels, 2, 2, Wrong())
-
-
-def built_in(monkeypatch: pytest.MonkeyPatch, module: str) -> Any:
-    """The module, and no other built-in index beside it."""
-    reason = f"{module} is not installed: its index is not tested"
-    imported = pytest.importorskip(module, reason=reason)
-    for other in {"faiss", "pynndescent"} - {module}:
-        monkeypatch.setitem(sys.modules, other, None)
-    return imported
+    with pytest.raises(ValueError, match=rf"kneighbors of Wrong must return .*{message}"):
+        search(X, labels, 2, 2, Wrong())
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("module", ["faiss", "pynndescent"])
-def test_the_built_in_index_finds_nearly_all(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
-    built_in(monkeypatch, module)
+def test_the_built_in_index_finds_nearly_all() -> None:
+    pytest.importorskip("faiss")
     X, labels = points_in_classes([1500, 700, 65, 3], D=8)
     for size in (1.0, 1e30):  # whose squares are beyond float32
-        found = indexed_targets_and_impostors(size * X, labels, 3, 4, "approximate")
-        again = indexed_targets_and_impostors(size * X, labels, 3, 4, "approximate")
+        found = search(size * X, labels, 3, 4, "approximate")
+        again = search(size * X, labels, 3, 4, "approximate")
         assert [side.tolist() for side in found[:2]] == [side.tolist() for side in again[:2]]
         assert found[2] > 0.95
-        for mine, true in zip(found, nearest_targets_and_impostors(X, labels, 3, 4), strict=False):
+        for mine, true in zip(found, exact_search(X, labels, 3, 4), strict=False):
             assert np.mean(mine == true) > 0.9
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_threads_of_faiss_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    faiss = built_in(monkeypatch, "faiss")
+def test_threads_of_faiss_change_nothing() -> None:
+    faiss = pytest.importorskip("faiss")
     before = faiss.omp_get_max_threads()
     X, labels = points_in_classes([800, 900], D=5)
-    one = indexed_targets_and_impostors(X, labels, 2, 2, "approximate", n_jobs=1)
-    three = indexed_targets_and_impostors(X, labels, 2, 2, "approximate", n_jobs=3)
+    one = search(X, labels, 2, 2, "approximate", n_jobs=1)
+    three = search(X, labels, 2, 2, "approximate", n_jobs=3)
     assert one[0].tolist() == three[0].tolist()
     assert one[1].tolist() == three[1].tolist()
     assert faiss.omp_get_max_threads() == before

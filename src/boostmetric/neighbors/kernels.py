@@ -1,0 +1,140 @@
+"""Loops that have no counterpart in NumPy, compiled by numba if it is installed.
+
+The extra `boostmetric[fast]` installs numba. The loops are plain Python functions here;
+`compiled_loops` compiles them. They return what the NumPy code next to their callers returns: sums
+that decide a ranking are taken in the same order, term by term.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MIN_WORK = 10_000_000
+"""Numbers that the loops touch from which on they are used: loading numba takes half a second."""
+
+
+def compiled_loops(work: int) -> Any:
+    """The compiled loops as attributes, or None for little work or without numba.
+
+    >>> compiled_loops(10) is None
+    True
+    """
+    return _compiled() if work >= MIN_WORK and is_installed() else None
+
+
+@cache
+def is_installed() -> bool:
+    """Whether numba is available."""
+    return find_spec("numba") is not None
+
+
+@cache
+def _compiled() -> SimpleNamespace:
+    njit = import_module("numba").njit
+    strict = njit(nogil=True, cache=True)
+    # Any order of the terms, so that a processor adds several at once.
+    reordered = njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+    return SimpleNamespace(
+        sparse_rows=reordered(sparse_rows),
+        near_pairs=reordered(near_pairs),
+        pair_squares=strict(pair_squares),
+        offer=strict(offer),
+    )
+
+
+def sparse_rows(
+    starts: NDArray, columns: NDArray, entries: NDArray, X: NDArray, first: int, out: NDArray
+) -> None:
+    """Rows `first`, … of a sparse matrix in CSR form times X, as many as `out` has."""
+    for row in range(out.shape[0]):
+        total = out[row]
+        total[:] = 0
+        for k in range(starts[first + row], starts[first + row + 1]):
+            entry, x = entries[k], X[columns[k]]
+            for d in range(X.shape[1]):
+                total[d] += entry * x[d]
+
+
+def near_pairs(
+    positions: NDArray,
+    points: NDArray,
+    halves: NDArray,
+    floors: NDArray,
+    others: NDArray,
+    other_halves: NDArray,
+    other_floors: NDArray,
+    i: NDArray,
+    j: NDArray,
+) -> int:
+    """Those pairs whose x·x' + half + half' reaches one of their floors: i, j and their number.
+
+    `positions` are those of the pairs in a tile of len(points) × len(others), in row order.
+    """
+    n_near = 0
+    for position in positions:
+        a, b = position // len(others), position % len(others)
+        x, z = points[a], others[b]
+        product = halves[a] + other_halves[b]
+        for d in range(points.shape[1]):
+            product += x[d] * z[d]
+        i[n_near], j[n_near] = a, b
+        n_near += product >= floors[a] or product >= other_floors[b]
+    return n_near
+
+
+def pair_squares(
+    points: NDArray, i: NDArray, others: NDArray, j: NDArray, squares: NDArray
+) -> None:
+    """‖x_i − x'_j‖² in float64; terms are added in halves, as in `ranking`."""
+    terms = np.empty(points.shape[1])
+    for p in range(len(i)):
+        x, z = points[i[p]], others[j[p]]
+        for d in range(len(terms)):
+            difference = np.float64(x[d]) - np.float64(z[d])
+            terms[d] = difference * difference
+        width = len(terms)
+        while width > 1:
+            half = width // 2
+            for d in range(half):
+                terms[d] += terms[width - half + d]
+            width -= half
+        squares[p] = terms[0]
+
+
+def offer(
+    owners: NDArray,
+    rows: NDArray,
+    squares: NDArray,
+    nearest: NDArray,
+    nearest_rows: NDArray,
+    changed: NDArray,
+) -> None:
+    """Insert neighbors into the lists of their owners, each sorted by square and row."""
+    last = nearest.shape[1] - 1
+    for p in range(len(owners)):
+        owner, row, square = owners[p], rows[p], squares[p]
+        worst = nearest[owner, last]
+        if square > worst or (square == worst and row >= nearest_rows[owner, last]):
+            continue
+        is_known = False
+        for k in range(last + 1):
+            is_known |= nearest_rows[owner, k] == row
+        if is_known:
+            continue
+        k = last
+        while k > 0 and (
+            nearest[owner, k - 1] > square
+            or (nearest[owner, k - 1] == square and nearest_rows[owner, k - 1] > row)
+        ):
+            nearest[owner, k] = nearest[owner, k - 1]
+            nearest_rows[owner, k] = nearest_rows[owner, k - 1]
+            k -= 1
+        nearest[owner, k], nearest_rows[owner, k] = square, row
+        changed[p] = True
