@@ -17,6 +17,7 @@ LAYERS = [
     ["engines"],
     ["points", "labels", "pairs"],
     ["metric"],
+    ["dask_points"],
     ["mining", "neighbors", "blockwise"],
     ["problem"],
     ["solvers"],
