@@ -18,7 +18,7 @@ LAYERS = [
     ["points", "labels", "pairs"],
     ["metric"],
     ["dask_points"],
-    ["mining", "neighbors", "blockwise"],
+    ["mining", "neighbors", "blockwise", "part_search"],
     ["problem"],
     ["solvers"],
     ["boosting"],

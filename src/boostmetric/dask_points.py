@@ -134,6 +134,26 @@ class DaskPoints:
             if begin < end
         )
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether all points are the same."""
+        return bool((self.summary.low == self.summary.high).all())
+
+    def deviations(self, weights: NDArray | None = None) -> NDArray:
+        """√(Σ w·(x − mean)²/Σ w) of every feature, for the weighted mean; w = 1 by default."""
+        ends = zip(self.starts[:-1], self.starts[1:], strict=True)
+        w = [np.ones(b - a) if weights is None else weights[a:b] for a, b in ends]
+        total = sum(each.sum() for each in w)
+
+        def sums(power: int, origin: Any) -> NDArray:
+            tasks = [
+                (partial(_moments, each, power, origin), (chunk,))
+                for each, chunk in zip(w, self.chunks, strict=True)
+            ]
+            return np.sum(self.compute(tasks), axis=0) / total
+
+        return np.sqrt(sums(2, sums(1, 0.0)))
+
     def checksum(self) -> int:
         """`points.checksum` of all rows."""
         tasks = [
@@ -181,6 +201,29 @@ def merge_summaries(parts: Sequence[Summary]) -> Summary:
 
 def _as_rows(chunk: Any, dtype: np.dtype) -> NDArray:
     return np.ascontiguousarray(chunk, dtype=dtype)
+
+
+def _moments(weights: NDArray, power: int, origin: Any, threads: Any, chunk: NDArray) -> NDArray:
+    moments: NDArray = weights @ (chunk.astype(np.float64) - origin) ** power
+    return moments
+
+
+def collect(values: Any, engine: Dask) -> NDArray:
+    """A one-dimensional array or series of Dask, such as labels, as an array in this process."""
+    chunks = np.ravel(values.to_delayed())
+    parts = engine.call(_same, engine.place([Lazy(_as_array, (chunk,)) for chunk in chunks]))
+    return np.concatenate(parts)
+
+
+def content_of(X: Any) -> Any:
+    """What identifies points: the same for an array in memory and for one of Dask."""
+    if isinstance(X, np.ndarray):
+        return X.shape, X.dtype.str, checksum(X)
+    return (X.shape, X.dtype.str, X.checksum()) if isinstance(X, DaskPoints) else X
+
+
+def _as_array(threads: Any, chunk: Any) -> NDArray:
+    return np.asarray(chunk)
 
 
 def _apply(function: Callable[[NDArray], Any], threads: Any, chunk: NDArray) -> Any:

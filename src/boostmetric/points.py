@@ -169,16 +169,14 @@ def check_range(differences: Points) -> None:
 def row_hashes(X: NDArray, seed: int = 0) -> NDArray:
     """A number of 64 bits for every row, the same for equal rows (with −0 = 0), of shape (n,).
 
-    A sum of the values' bits with random odd factors, mixed, so different rows share a number with
+    A sum of the values' bits, mixed, with random factors; different rows have the same number with
     a probability of about 2**-64.
     """
     values = np.ascontiguousarray(X) + X.dtype.type(0)
     bits = values.view(np.uint64 if values.dtype.itemsize == 8 else np.uint32).astype(np.uint64)
     random = np.random.default_rng(seed)
-    bits ^= bits >> np.uint64(29)  # the low bits of round numbers are all 0
-    factors = random.integers(2**63, size=(X.shape[1], 2), dtype=np.uint64) * 2 + 1
-    one, other = np.einsum("nd,dk->kn", bits, factors.astype(np.uint64))
-    return _mixed(one ^ (_mixed(other) >> np.uint64(7)))
+    factors = random.integers(2**64, size=X.shape[1], dtype=np.uint64) | np.uint64(1)
+    return _mixed(_mixed(bits) @ factors)
 
 
 def checksum(X: NDArray, first_row: int = 0) -> int:

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boostmetric.boosting import boost
+from boostmetric.dask_points import DaskPoints
+from boostmetric.engines import as_engine
 from boostmetric.estimators.callbacks import Monitor
 from boostmetric.estimators.checkpoint import Checkpoint
 from boostmetric.estimators.early_stopping import HeldOut
@@ -45,18 +47,18 @@ class Pass:
 
 
 def one_pass(
-    X: Points,
+    X: Points | DaskPoints,
     base: NDArray | None,
-    compare: Callable[[Points], Comparisons],
+    compare: Callable[[Any], Comparisons],
     options: Mapping[str, Any],
-    observe: Callable[[Points, Comparisons], Sequence[Observer]] | None = None,
+    observe: Callable[[Any, Comparisons], Sequence[Observer]] | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Pass:
     """Compare and boost in the image of `base`.
 
     Parameters
     ----------
-    X : array of shape (n, D)
+    X : array of shape (n, D), or points on a cluster
     base : array of shape (d, D), the transformation before this pass, or None
     compare : returns the comparisons to learn from, given the transformed points
     options : keyword arguments of `boost`
@@ -81,18 +83,20 @@ def one_pass(
         return any(answers)
 
     resume = None if checkpoint is None else checkpoint.running or None
-    try:
-        fit = boost(points, comparisons, callback=callback, resume=resume, **options)
-    except SnapshotError as error:
-        assert checkpoint is not None
-        checkpoint.reject(str(error), error)
-    return Pass(base, fit.outcome())
+    with as_engine(options.get("engine"), options.get("n_jobs")) as engine:
+        given = {**options, "callback": callback, "resume": resume, "engine": engine}
+        try:
+            fit = boost(points, comparisons, **given)
+        except SnapshotError as error:
+            assert checkpoint is not None
+            checkpoint.reject(str(error), error)
+        return Pass(base, fit.outcome())
 
 
 def run_passes(
-    X: Points,
+    X: Points | DaskPoints,
     base: NDArray | None,
-    compare: Callable[[Points], Comparisons],
+    compare: Callable[[Any], Comparisons],
     options: Mapping[str, Any],
     max_iters: Sequence[int],
     *,
@@ -157,7 +161,7 @@ def _observers(
     checkpoint: Checkpoint | None,
     base: NDArray | None,
     options: Mapping[str, Any],
-    points: Points,
+    points: Points | DaskPoints,
     comparisons: Comparisons,
 ) -> list[Observer]:
     """Begin a pass: the observers of its steps, in the order in which they see them."""

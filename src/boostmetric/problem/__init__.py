@@ -26,7 +26,7 @@ from boostmetric.problem.operators import (
     as_operator,
     check_operator,
 )
-from boostmetric.problem.placement import place_objective
+from boostmetric.problem.placement import only_named_rows, place_objective
 from boostmetric.problem.regularizers import REGULARIZERS, Frobenius, Regularizer, Trace, UnitTrace
 from boostmetric.problem.step import Step, Sum
 
@@ -58,5 +58,6 @@ __all__ = [
     "as_loss",
     "as_operator",
     "check_operator",
+    "only_named_rows",
     "place_objective",
 ]

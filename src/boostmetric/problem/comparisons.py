@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,11 +13,13 @@ from sklearn.utils import check_random_state
 from boostmetric._numbers import finite, non_negative
 from boostmetric._warn import warn
 from boostmetric.blockwise import blockwise_targets_and_impostors
+from boostmetric.dask_points import DaskPoints
 from boostmetric.engines import Threads, single_blas_thread
 from boostmetric.labels import Labels, check_labels, label_array
 from boostmetric.mining import NONE, labelled_triplets, nearest_targets_and_impostors
 from boostmetric.neighbors import Index, indexed_targets_and_impostors
 from boostmetric.pairs import are_same, drawn_triplets
+from boostmetric.part_search import nearest_in_parts
 from boostmetric.points import Points, as_floats
 
 
@@ -64,7 +67,7 @@ class Comparisons:
     @classmethod
     def from_labels(
         cls,
-        X: ArrayLike | csr_array,
+        X: ArrayLike | csr_array | DaskPoints,
         y: ArrayLike | csr_array,
         n_targets: int = 3,
         n_impostors: int = 3,
@@ -105,7 +108,8 @@ class Comparisons:
         >>> len(Comparisons.from_labels([[0], [1], [5], [6]], list("aabb"), 1, 2))
         8
         """
-        points, known = as_floats(X), label_array(y)
+        points: Any = X if isinstance(X, DaskPoints) else as_floats(X)
+        known = label_array(y)
         if points.ndim != 2 or known.shape[:1] != points.shape[:1] or known.shape[1:] == (1,):
             raise ValueError(
                 f"X of shape (n, D) and n labels are needed; got {points.shape} and {known.shape}."
@@ -118,7 +122,7 @@ class Comparisons:
         labels = labels[rows]
         with single_blas_thread():  # the threads of the search share out the work
             targets, impostors, recall = _nearest(
-                points[rows], labels, (n_targets, n_impostors), neighbors, n_jobs
+                points, rows, labels, (n_targets, n_impostors), neighbors, n_jobs
             )
         _warn_of_missing(labels, targets, "target", "n_targets")
         _warn_of_missing(labels, impostors, "impostor", "n_impostors")
@@ -348,15 +352,24 @@ class Comparisons:
 
 
 def _nearest(
-    points: Points,
+    X: Points | DaskPoints,
+    rows: NDArray,
     labels: Labels,
     n_neighbors: tuple[int, int],
     neighbors: str | Index,
     n_jobs: int | None,
 ) -> tuple[NDArray, NDArray, float | None]:
-    """Targets and impostors, and the recall of the index if there is one."""
+    """Targets and impostors among some rows, and the recall of the index if there is one."""
     n_jobs = Threads(n_jobs).n_jobs
     is_exact = isinstance(neighbors, str) and neighbors == "exact"
+    if isinstance(X, DaskPoints):
+        if not is_exact or labels.classes is None:
+            raise ValueError(
+                "Neighbors of points on Dask require neighbors='exact' and one label per point. "
+                "Make comparisons of another kind yourself, and pass them to fit."
+            )
+        return *nearest_in_parts(X, rows, labels.codes, *n_neighbors), None
+    points = X[rows]
     if issparse(points) or labels.classes is None:
         if not is_exact:
             what = "sparse X" if issparse(points) else "several labels a point"

@@ -55,6 +55,7 @@ class BlockRecipe:
     exponent: int
 
     def __call__(self, threads: Threads, *pieces: NDArray) -> Block:
+        """The block."""
         points: Any = np.concatenate(pieces) if self.points is None else self.points
         if self.shift is not None:
             points = points - self.shift
