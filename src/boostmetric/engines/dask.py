@@ -98,7 +98,7 @@ class Dask:
         # Pickled once for all blocks, and opaque: Dask would search arguments for futures.
         request = _dumps((function, arguments))
         with self._connected() as client:
-            tasks = [_submit(client, request, block) for block in blocks]
+            tasks = _submit(client, request, blocks)
             for _ in range(MAX_ATTEMPTS):
                 self._wait(client, tasks)
                 try:
@@ -107,8 +107,9 @@ class Dask:
                     # Dask has given up on these; tasks of another name start from the beginning.
                     lost = [n for n, task in enumerate(tasks) if task.status != "finished"]
                     _create(client, [blocks[number] for number in lost])
-                    for number in lost:
-                        tasks[number] = _submit(client, request, blocks[number])
+                    again = _submit(client, request, [blocks[number] for number in lost])
+                    for number, task in zip(lost, again, strict=True):
+                        tasks[number] = task
                 else:
                     return results
         raise EngineError(
@@ -144,7 +145,7 @@ class Dask:
                         processes=False,
                         n_workers=1,
                         threads_per_worker=available_cores(),
-                        dashboard_address=None,
+                        dashboard_address=":0",
                         set_as_default=False,
                     )
                 )
@@ -259,8 +260,12 @@ def _create(client: Any, placed: Sequence[_Placed]) -> None:
             each.future = future
 
 
-def _submit(client: Any, request: bytes, block: _Placed) -> Any:
-    return client.submit(_run, request, block.future, key=f"boostmetric-{uuid4()}", pure=False)
+def _submit(client: Any, request: bytes, blocks: Sequence[_Placed]) -> list[Any]:
+    """A task for each block, sent together, which takes half as long as one by one."""
+    futures = [block.future for block in blocks]
+    keys = [f"boostmetric-{uuid4()}" for _ in blocks]
+    tasks: list[Any] = client.map(_run, [request] * len(blocks), futures, key=keys, pure=False)
+    return tasks
 
 
 def _make(recipe: bytes, *inputs: Any) -> _Held:
