@@ -31,7 +31,11 @@ dd = pytest.importorskip("dask.dataframe")
 def client() -> Iterator[Any]:
     """Two workers that are threads of this process."""
     with distributed.Client(
-        processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0"
+        processes=False,
+        n_workers=2,
+        threads_per_worker=1,
+        dashboard_address=":0",
+        set_as_default=False,
     ) as client:
         yield client
 

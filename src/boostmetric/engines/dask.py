@@ -79,7 +79,8 @@ class Dask:
     """
 
     def __init__(self, client: Any = None) -> None:
-        self._given, self._client = client, None
+        self._given = client
+        self._client: Any = None
         self._n_users, self._on_close = 0, ExitStack()
 
     def place(self, recipes: Sequence[Callable[..., Any] | Lazy]) -> list[_Placed]:
