@@ -61,7 +61,8 @@ def measure() -> str:
     ]
     with Client(n_workers=N_WORKERS, threads_per_worker=1, dashboard_address=":0") as client:
         for name, options in FITS.items():
-            began, steps = time.perf_counter(), []
+            began = time.perf_counter()
+            steps: list[tuple[float, int, int]] = []
 
             def follow(fit: Any, steps: list[Any] = steps) -> bool:
                 steps.append((time.perf_counter(), fit.n_tried, fit.problem.n_rounds))
