@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,11 @@ KILLED_BEFORE = (2, 9)
 """Numbers of the queries before which a worker is killed; another one takes seconds to start."""
 
 N_PROBLEMS, N_PARTS = 300, 12
-MAX_DIRECTIONS = 6
+MAX_DIRECTIONS = 4
 """Of a random problem; a round takes some 20 ms."""
+
+SEEDS_PER_GAP = 8
+"""Every so many problems the duality gap is computed, which takes hundreds of rounds."""
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +142,12 @@ def test_random_problems_agree_with_local_fits(part: int) -> None:
     failed = []
     with Dask() as engine:
         for seed in range(part, N_PROBLEMS, N_PARTS):
+            # In float32 the rounding of another layout may lead elsewhere within a few steps.
             problem = draw(seed)
+            problem = replace(problem, X=problem.X.astype(np.float64))
             limit = min(problem.options["max_iter"], MAX_DIRECTIONS)
+            if seed // N_PARTS % SEEDS_PER_GAP:
+                problem.options["tol"] = 0.0
             if isinstance(problem.loss, Hinge):
                 with pytest.raises(ValueError, match="does not work on Dask"):
                     problem.fit(engine=engine)
@@ -151,8 +159,7 @@ def test_random_problems_agree_with_local_fits(part: int) -> None:
                     problem.fit(engine=engine, max_iter=limit)
                 continue
             fit = problem.fit(engine=engine, max_iter=limit)
-            tolerance = 1e-6 if problem.X.dtype == np.float64 else 1e-3
             scale = max(abs(local.objective()), 1e-3 * abs(local.first_value) * local.value_unit)
-            if not abs(fit.objective() - local.objective()) <= tolerance * scale:
+            if not abs(fit.objective() - local.objective()) <= 1e-6 * scale:
                 failed.append((seed, fit.objective(), local.objective(), problem.kinds))
     assert not failed, "\n".join(map(str, failed))
