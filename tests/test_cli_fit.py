@@ -65,6 +65,7 @@ def test_every_setting_reaches_the_estimator(
         "--init": "scale",
         "--seed": "5",
         "--jobs": "2",
+        "--engine": "dask",
     }
     words = [word for pair in options.items() for word in pair]
     common = ["fit", str(data), "-l", "kind", "-o", str(tmp_path / "m")]
@@ -83,6 +84,7 @@ def test_every_setting_reaches_the_estimator(
         "init": "scale",
         "random_state": 5,
         "n_jobs": 2,
+        "engine": "dask",
         "early_stopping": True,
     }
     assert {name: parameters[name] for name in expected} == expected

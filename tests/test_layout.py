@@ -16,6 +16,7 @@ LAYERS = [
     ["engines"],
     ["points", "labels", "pairs"],
     ["metric"],
+    ["dask_points"],
     ["neighbors"],
     ["problem"],
     ["solvers"],

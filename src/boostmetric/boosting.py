@@ -11,7 +11,8 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from boostmetric.engines import Local
+from boostmetric.dask_points import DaskPoints, is_collection
+from boostmetric.engines import Dask, Local, as_engine
 from boostmetric.metric import Metric
 from boostmetric.points import Points
 from boostmetric.problem import (
@@ -28,6 +29,7 @@ from boostmetric.problem import (
     as_loss,
     as_operator,
     check_operator,
+    place_objective,
 )
 from boostmetric.solvers import (
     EIGEN_SOLVERS,
@@ -65,10 +67,11 @@ class Options(TypedDict, total=False):
     start: Metric | None
     resume: Mapping[str, NDArray] | None
     n_jobs: int | None
+    engine: Any
 
 
 def boost(
-    X: Points, comparisons: Comparisons, loss: str | Loss, **options: Unpack[Options]
+    X: Points | DaskPoints, comparisons: Comparisons, loss: str | Loss, **options: Unpack[Options]
 ) -> Boosting:
     """Learn a metric from comparisons of points (Algorithms 3 and 4).
 
@@ -76,9 +79,13 @@ def boost(
 
     Parameters
     ----------
-    X : array of shape (n, D), dense or CSR, float32 or float64
+    X : array of shape (n, D), dense or CSR, float32 or float64; or an array or dataframe of Dask
     comparisons, loss : what to learn from, and how margins count; a comparison of weight 0 is left
         out
+    engine : where the computation runs: None for this process, or, if X is a collection of Dask,
+        for the active Dask client; "dask" for that client; the address of a scheduler; or a
+        `distributed.Client`. Without an active client, Dask runs in threads of this process until
+        `boost` returns, and the `Boosting` cannot evaluate anything afterwards
     options : as for `learn_psd`, except that the default of `solver` is the paper's, "stagewise",
         or the only one that the loss works with
 
@@ -94,8 +101,13 @@ def boost(
     loss = as_loss(loss)
     counted = comparisons.counted()
     options = {"solver": default_solver(loss), **options}
-    gaps = counted.gaps
-    with Local(options.get("n_jobs")) as engine:
+    gaps, given = counted.gaps, options.get("engine")
+    if given is None and is_collection(X):
+        given = "dask"
+    with as_engine(given, options.get("n_jobs")) as engine:
+        if isinstance(engine, Dask):
+            points = DaskPoints.of(X, engine) if is_collection(X) else X
+            return solve(*place_objective(engine, points, counted, loss), options)
         operator = ComparisonOperator(X, counted, exponent=None, threads=engine.threads)
         if isinstance(loss, Hinge) and gaps is not None:
             # It fixes the trace of M, so margins are in the units of the operator.

@@ -166,6 +166,38 @@ def check_range(differences: Points) -> None:
         )
 
 
+def row_hashes(X: NDArray, seed: int = 0) -> NDArray:
+    """A number of 64 bits for every row, the same for equal rows (with −0 = 0), of shape (n,).
+
+    A sum of the values' bits, mixed, with random factors; different rows have the same number with
+    a probability of about 2**-64.
+    """
+    values = np.ascontiguousarray(X) + X.dtype.type(0)
+    bits = values.view(np.uint64 if values.dtype.itemsize == 8 else np.uint32).astype(np.uint64)
+    random = np.random.default_rng(seed)
+    factors = random.integers(2**64, size=X.shape[1], dtype=np.uint64) | np.uint64(1)
+    return _mixed(_mixed(bits) @ factors)
+
+
+def checksum(X: NDArray, first_row: int = 0) -> int:
+    """A number of 64 bits for all rows: the sum of those of parts of X, modulo 2**64.
+
+    >>> X = np.arange(6.0).reshape(3, 2)
+    >>> checksum(X) == (checksum(X[:1]) + checksum(X[1:], first_row=1)) % 2**64
+    True
+    """
+    rows = np.arange(first_row, first_row + len(X), dtype=np.uint64)
+    return int(_mixed(row_hashes(X) + _mixed(rows)).sum(dtype=np.uint64))
+
+
+def _mixed(numbers: NDArray) -> NDArray:
+    """Numbers of 64 bits, each bit of which depends on all bits (SplitMix64)."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: NDArray = numbers ^ (numbers >> np.uint64(31))
+    return mixed
+
+
 def distinct_points(X: Points, labels: NDArray) -> tuple[NDArray, NDArray]:
     """First row of every distinct (place, label), and for every row which of these it is.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -170,6 +171,31 @@ def test_bits_do_not_depend_on_how_directions_were_measured(
         each.take(step)
     replace_block(other, 1, dtype)
     assert bits(other) == bits(problem)
+
+
+@both_dtypes
+def test_a_block_that_is_lost_in_a_search_measures_the_same(dtype: type[np.floating]) -> None:
+    problem, other = make(dtype=dtype), make(dtype=dtype)
+    V = unit_columns(np.random.default_rng(5), 3 * D, dtype)
+    for k in (D, 2 * D, 2 * D + 3, 3 * D):
+        coefs = np.linspace(0.1, 0.3, k)
+        expected = problem.on_slice(V[:, :k], True)(0.0, coefs)
+        replace_block(other, 1, dtype)
+        found = other.on_slice(np.asfortranarray(V[:, :k]), True)(0.0, coefs)
+        assert found[0] == expected[0]
+        assert found[1].tobytes() == expected[1].tobytes()
+
+
+def test_a_copy_of_a_block_repeats_the_steps() -> None:
+    problem, other = make(), make()
+    for step in draw_steps((1.0, 0.7, 1.0)):
+        for each in (problem, other):
+            search(each, step)
+            each.take(step)
+            each.evaluate()
+    other.blocks = [pickle.loads(pickle.dumps(block)) for block in other.blocks]
+    assert bits(other) == bits(problem)
+    assert other.blocks[0].nbytes > other.blocks[0].operator.X.nbytes
 
 
 def test_a_late_block_is_sent_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:

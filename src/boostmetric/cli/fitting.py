@@ -82,6 +82,7 @@ def fit(
     neighbors: settings.Targets = DEFAULTS["n_neighbors"],
     init: settings.Init = DEFAULTS["init"],
     early_stopping: settings.EarlyStopping = DEFAULTS["early_stopping"],
+    engine: settings.Engine = DEFAULTS["engine"],
     choose: Choose = False,
     seed: Seed = 0,
     jobs: Jobs = 1,

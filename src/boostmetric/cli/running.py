@@ -10,11 +10,18 @@ from typing import Any, TextIO
 import typer
 
 from boostmetric.cli.command import CommandError, is_missing, say
+from boostmetric.engines import EngineError
 
 UsageError: Any = typer.BadParameter.__bases__[0]
 """What is wrong with the arguments; typer does not hand on the name."""
 
-ERRORS: tuple[type[Exception], ...] = (CommandError, ImportError, OSError, ValueError)
+ERRORS: tuple[type[Exception], ...] = (
+    CommandError,
+    EngineError,
+    ImportError,
+    OSError,
+    ValueError,
+)
 """What a command raises when it cannot do what it is asked to; the text is for the user."""
 
 

@@ -25,6 +25,7 @@ PARAMETERS = {
     "neighbors": "n_neighbors",
     "init": "init",
     "early_stopping": "early_stopping",
+    "engine": "engine",
 }
 """What `BoostMetric` calls an option."""
 
@@ -100,6 +101,15 @@ Init = Annotated[
 EarlyStopping = Annotated[
     bool,
     typer.Option("--early-stopping", help="Stop where the error on held-out data is lowest."),
+]
+
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="Where the fit runs: dask, or the address of a Dask scheduler. By default here.",
+    ),
 ]
 
 

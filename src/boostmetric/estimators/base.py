@@ -12,6 +12,8 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from boostmetric.dask_points import DaskPoints
+from boostmetric.engines import Dask
 from boostmetric.metric import Metric
 from boostmetric.pairs import split_pairs
 from boostmetric.plain import from_plain, to_plain
@@ -122,3 +124,13 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 ) from None
             raise
         return as_points(validated)
+
+    def _validate_collection(self, X: Any, reset: bool, engine: Dask) -> DaskPoints:
+        """The points of a Dask array or dataframe, which stay on the cluster."""
+        points = DaskPoints.of(X, engine)
+        # Columns and their names are checked on an empty array or dataframe.
+        columns = getattr(X, "_meta", None) if hasattr(X, "columns") else np.empty((0, X.shape[1]))
+        validate_data(self, columns, reset=reset, skip_check_array=True)
+        if points.shape[0] < 2:
+            raise ValueError("Found array with 1 sample(s) while a minimum of 2 is required.")
+        return points

@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from boostmetric._version import __version__
 from boostmetric._warn import warn
-from boostmetric.engines import single_blas_thread
+from boostmetric.dask_points import DaskPoints, collect, content_of, is_collection
+from boostmetric.engines import Dask, EngineError, Local, as_engine, single_blas_thread
 from boostmetric.estimators.base import LearnedMetric
 from boostmetric.estimators.callbacks import CallbackSupportMixin, Monitor, with_callbacks
 from boostmetric.estimators.checkpoint import Checkpoint, digest, settings_of
@@ -33,8 +34,8 @@ from boostmetric.points import Points, are_identical, deviations
 from boostmetric.problem import Comparisons, Loss
 from boostmetric.solvers import Outcome, Status
 
-WITHOUT_EFFECT = ("checkpoint", "n_jobs", "verbose", "warm_start")
-"""Parameters that do not change the result of a fit, given where it starts."""
+WITHOUT_EFFECT = ("checkpoint", "engine", "n_jobs", "verbose", "warm_start")
+"""Parameters that do not change the result of a fit, given where it starts, but for rounding."""
 
 
 class BoostMetric(CallbackSupportMixin, LearnedMetric):
@@ -106,10 +107,15 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         A file that is written every few seconds and after every pass. If a fit is killed, calling
         `fit` again with the same data and parameters continues from the file and yields the same
         result as without the interruption. A file of other data or parameters is rejected.
+    engine : None, "dask", str or distributed.Client, default=None
+        Where the computation runs. None is this process, except for an X of Dask, which is fitted
+        by the active Dask client, or by threads in this process if there is none. "dask" uses that
+        client for an X in memory, too; an address or a client selects another cluster.
     n_jobs : int or None, default=None
-        Number of threads; the result does not depend on it. Unlike in scikit-learn, None uses all
-        cores that are available to the process (CPU affinity, container limits, OMP_NUM_THREADS),
-        and a single one within a worker of joblib, such as those of ``GridSearchCV(n_jobs=2)``.
+        Number of threads in this process; the result does not depend on it. Unlike in scikit-learn,
+        None uses all cores that are available to the process (CPU affinity, container limits,
+        OMP_NUM_THREADS), and a single one within a worker of joblib, such as those of
+        ``GridSearchCV(n_jobs=2)``.
     random_state : int, RandomState or None, default=None
         Determines what `early_stopping` holds out; nothing else is random.
     verbose : int, default=0
@@ -181,6 +187,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         n_iter_no_change: int = 50,
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
+        engine: Any = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
@@ -204,6 +211,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         self.n_iter_no_change = n_iter_no_change
         self.warm_start = warm_start
         self.checkpoint = checkpoint
+        self.engine = engine
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -223,9 +231,11 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         Parameters
         ----------
         X : array of shape (n, D); float32 is kept, anything else becomes float64. A sparse X stays
-            sparse
+            sparse. A Dask array or dataframe stays on the cluster, which runs the fit; its chunks
+            of rows are the blocks of the computation
         y : array of shape (n,), labels of any type; or an indicator of shape (n, L) of 0 and 1,
-            dense or sparse: points that share a label are similar
+            dense or sparse: points that share a label are similar. With a Dask X it may be a Dask
+            array or series
         comparisons : Comparisons of the rows of this X
         sample_weight : array of shape (n,), the weight of the comparisons of a point with its
             neighbors; a weight of 2 is the same as giving the point twice, one of 0 as leaving it
@@ -236,11 +246,40 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         self
         """
         check_parameters(self.get_params(deep=False))
+        given = "dask" if self.engine is None and is_collection(X) else self.engine
+        try:
+            with as_engine(given, self.n_jobs) as engine:
+                return self._fit(engine, X, y, comparisons, sample_weight)
+        except EngineError as error:
+            if self.checkpoint is None or not os.path.exists(self.checkpoint):
+                raise
+            raise EngineError(
+                f"{error} The checkpoint {os.fspath(self.checkpoint)!r} has the state of the fit: "
+                "fit again with the same data and parameters to continue."
+            ) from error
+
+    def _fit(
+        self,
+        engine: Local | Dask,
+        X: Any,
+        y: Any,
+        comparisons: Comparisons | None,
+        sample_weight: Any,
+    ) -> Self:
         resumed = getattr(self, "_resume", None) if self.warm_start else None
-        points = self._validate_points(X, reset=resumed is None)
+        points: Points | DaskPoints
+        if is_collection(X):
+            assert isinstance(engine, Dask)
+            points = self._validate_collection(X, resumed is None, engine)
+            y, sample_weight = (
+                collect(each, engine) if is_collection(each) else each
+                for each in (y, sample_weight)
+            )
+        else:
+            points = self._validate_points(X, reset=resumed is None)
         labels, weights = self._check_targets(points, y, comparisons, sample_weight)
         self._check_needs(labels, sample_weight)
-        if are_identical(points):
+        if points.is_constant if isinstance(points, DaskPoints) else are_identical(points):
             raise ValueError(
                 f"all {points.shape[0]} points are identical: there is no metric to learn."
             )
@@ -294,7 +333,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
             points,
             base,
             partial(self._compare, labels=labels, weights=weights, comparisons=comparisons),
-            {**options_of(self.get_params(deep=False)), "start": start},
+            {**options_of(self.get_params(deep=False)), "start": start, "engine": engine},
             [self.max_iter] * n_passes,
             monitor=monitor,
             held_out=held_out,
@@ -317,7 +356,9 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         self.n_iter_ = len(self.history_["pass"])
         facts = {
             "n_samples": points.shape[0],
-            "deviations": deviations(points).tolist(),
+            "deviations": (
+                points.deviations() if isinstance(points, DaskPoints) else deviations(points)
+            ).tolist(),
             "n_comparisons": last.n_comparisons,
             "n_iter": self.n_iter_,
             "status": self.status_.name,
@@ -357,7 +398,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
 
     def _compare(
         self,
-        points: Points,
+        points: Points | DaskPoints,
         should_stop: ShouldStop,
         labels: NDArray | csr_array | None,
         weights: NDArray | None,
@@ -381,7 +422,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
 
     def _check_targets(
         self,
-        X: Points,
+        X: Points | DaskPoints,
         y: ArrayLike | csr_array | None,
         comparisons: Comparisons | None,
         sample_weight: ArrayLike | None,
@@ -430,7 +471,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
 
     def _open_checkpoint(
         self,
-        X: Points,
+        X: Points | DaskPoints,
         labels: NDArray | csr_array | None,
         weights: NDArray | None,
         comparisons: Comparisons | None,
@@ -445,7 +486,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         return Checkpoint(
             self.checkpoint,
             settings_of({**settings, "boostmetric": __version__}),
-            digest(X, labels, weights, comparisons, base, started),
+            digest(content_of(X), labels, weights, comparisons, base, started),
         )
 
     def __sklearn_tags__(self) -> Tags:

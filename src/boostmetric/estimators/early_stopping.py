@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
+from boostmetric.dask_points import DaskPoints
 from boostmetric.engines import Threads
 from boostmetric.evaluation import knn_error, satisfied_share, unlike_share
 from boostmetric.labels import Labels
 from boostmetric.metric import Metric
 from boostmetric.points import Points
-from boostmetric.problem import Comparisons
+from boostmetric.problem import Comparisons, only_named_rows
 from boostmetric.solvers import Boosting, Outcome
 
 MAX_DISTANCES_PER_STEP = 1_000_000
@@ -114,7 +115,7 @@ class HeldOut:
             comparisons = comparisons[np.setdiff1d(np.arange(len(comparisons)), chosen)]
         self.chosen, self.weights, self.comparisons = chosen, weights, comparisons
 
-    def begin_pass(self, points: Points, start: Metric | None) -> EarlyStopping:
+    def begin_pass(self, points: Points | DaskPoints, start: Metric | None) -> EarlyStopping:
         """The observer of a pass. To be kept, its metric must beat those of earlier passes."""
         error, stride = self._error_on(points)
         if start is not None:
@@ -129,11 +130,17 @@ class HeldOut:
         self.best_error = self._stopping.best_error
         return outcome
 
-    def _error_on(self, points: Points) -> tuple[Callable[[Metric], float], int]:
+    def _error_on(self, points: Points | DaskPoints) -> tuple[Callable[[Metric], float], int]:
         """The held-out error of a metric, and the directions between two evaluations of it."""
         labels, weights, chosen = self._labels, self.weights, self.chosen
         if labels is None:
-            return lambda metric: 1 - satisfied_share(metric, points, self._judged), 1
+            judged = self._judged
+            if isinstance(points, DaskPoints):
+                rows, judged = only_named_rows(judged)
+                points = points[rows]
+            return lambda metric: 1 - satisfied_share(metric, points, judged), 1
+        if isinstance(points, DaskPoints):  # fetched once, not in every step
+            points = points[np.arange(points.shape[0])]
         assert weights is not None
         others = np.flatnonzero(weights > 0)
         measure = knn_error if labels.ndim == 1 else unlike_share

@@ -10,6 +10,7 @@ from scipy.linalg import eigh, svd
 from scipy.sparse import csr_array, diags_array, issparse
 from sklearn.utils import check_array
 
+from boostmetric.dask_points import DaskPoints
 from boostmetric.metric import fix_signs
 from boostmetric.points import Points, largest_sizes
 
@@ -30,7 +31,7 @@ MOST_FEATURES = 1 << 14
 
 def starting_transformation(
     init: str | ArrayLike | None,
-    X: Points,
+    X: Points | DaskPoints,
     labels: NDArray | None = None,
     weights: NDArray | None = None,
     n_components: int | float | None = None,
@@ -77,6 +78,15 @@ def starting_transformation(
                 f"init of shape {L.shape} does not map the {X.shape[1]} features of X: "
                 f"(d, {X.shape[1]}) is needed."
             )
+    elif init == "scale" and isinstance(X, DaskPoints):
+        sizes = np.maximum(np.abs(X.summary.low), np.abs(X.summary.high)).astype(np.float64)
+        found = X.deviations(weights)
+        L = np.diag(1 / np.where(found <= ROUNDING_UNITS * np.finfo(X.dtype).eps * sizes, 1, found))
+    elif isinstance(X, DaskPoints):
+        raise ValueError(
+            f"init={init!r} requires X in memory. Compute the transformation from a sample of X, "
+            "and pass the array."
+        )
     elif init == "scale":
         factors = 1 / spread(X, weights)
         L = diags_array(factors, format="csr") if issparse(X) else np.diag(factors)

@@ -89,6 +89,10 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: value is None or _can_be_written(value),
         "None or the path of a file in an existing, writable directory",
     ),
+    "engine": (
+        lambda value: value is None or isinstance(value, str) or hasattr(value, "submit"),
+        "None, 'dask', the address of a Dask scheduler, or a distributed.Client",
+    ),
     "verbose": (_is_number, NUMBER),
 }
 """For each parameter: whether a value is valid, and which values are."""
@@ -133,6 +137,7 @@ BOOST_OPTIONS = (
     "block_size",
     "tol",
     "eigen_solver",
+    "engine",
     "n_jobs",
 )
 """Parameters of `BoostMetric` that are options of `boost`."""

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boostmetric.boosting import boost
-from boostmetric.engines import StopRequested
+from boostmetric.dask_points import DaskPoints
+from boostmetric.engines import StopRequested, as_engine
 from boostmetric.estimators.callbacks import Monitor
 from boostmetric.estimators.checkpoint import Checkpoint
 from boostmetric.estimators.early_stopping import HeldOut
@@ -34,7 +35,7 @@ Observer = Callable[[Boosting], bool]
 
 ShouldStop = Callable[[], bool] | None
 
-Compare = Callable[[Points, ShouldStop], Comparisons]
+Compare = Callable[[Any, ShouldStop], Comparisons]
 """Returns the comparisons to learn from, given the transformed points; it raises `StopRequested` if
 the second argument is a function that returns a true value meanwhile."""
 
@@ -54,11 +55,11 @@ class Pass:
 
 
 def one_pass(
-    X: Points,
+    X: Points | DaskPoints,
     base: NDArray | None,
     compare: Compare,
     options: Mapping[str, Any],
-    observe: Callable[[Points, Comparisons], Sequence[Observer]] | None = None,
+    observe: Callable[[Any, Comparisons], Sequence[Observer]] | None = None,
     checkpoint: Checkpoint | None = None,
     should_stop: ShouldStop = None,
 ) -> Pass:
@@ -66,7 +67,7 @@ def one_pass(
 
     Parameters
     ----------
-    X : array of shape (n, D)
+    X : array of shape (n, D), or points on a cluster
     base : array of shape (d, D), the transformation before this pass, or None
     compare : see `Compare`
     options : keyword arguments of `boost`
@@ -92,16 +93,18 @@ def one_pass(
         return any(answers)
 
     resume = None if checkpoint is None else checkpoint.running or None
-    try:
-        fit = boost(points, comparisons, callback=callback, resume=resume, **options)
-    except SnapshotError as error:
-        assert checkpoint is not None
-        checkpoint.reject(str(error), error)
-    return Pass(base, fit.outcome())
+    with as_engine(options.get("engine"), options.get("n_jobs")) as engine:
+        given = {**options, "callback": callback, "resume": resume, "engine": engine}
+        try:
+            fit = boost(points, comparisons, **given)
+        except SnapshotError as error:
+            assert checkpoint is not None
+            checkpoint.reject(str(error), error)
+        return Pass(base, fit.outcome())
 
 
 def run_passes(
-    X: Points,
+    X: Points | DaskPoints,
     base: NDArray | None,
     compare: Compare,
     options: Mapping[str, Any],
@@ -173,7 +176,7 @@ def _observers(
     checkpoint: Checkpoint | None,
     base: NDArray | None,
     options: Mapping[str, Any],
-    points: Points,
+    points: Points | DaskPoints,
     comparisons: Comparisons,
 ) -> list[Observer]:
     """Begin a pass: the observers of its steps, in the order in which they see them."""

@@ -8,6 +8,7 @@ table with the same ranking, so their results agree.
 from boostmetric.neighbors.exact import Places, nearest_targets_and_impostors, search_part
 from boostmetric.neighbors.index import Index, check_index, indexed_targets_and_impostors
 from boostmetric.neighbors.kernels import compiled_loops
+from boostmetric.neighbors.parts import nearest_in_parts
 from boostmetric.neighbors.ranking import NONE, Table, merge
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "compiled_loops",
     "indexed_targets_and_impostors",
     "merge",
+    "nearest_in_parts",
     "nearest_targets_and_impostors",
     "search_part",
 ]

@@ -26,6 +26,7 @@ from boostmetric.problem.operators import (
     as_operator,
     check_operator,
 )
+from boostmetric.problem.placement import only_named_rows, place_objective
 from boostmetric.problem.regularizers import REGULARIZERS, Frobenius, Regularizer, Trace, UnitTrace
 from boostmetric.problem.step import Step, Sum
 
@@ -56,4 +57,6 @@ __all__ = [
     "as_loss",
     "as_operator",
     "check_operator",
+    "only_named_rows",
+    "place_objective",
 ]

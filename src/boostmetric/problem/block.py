@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
 from boostmetric.engines import Threads
@@ -34,6 +35,9 @@ MAX_ENTRIES = 1 << 25
 """Measures of directions that are kept, at most (256 MB in float64). Beyond that, or with more than
 4·D directions, margins on a slice are computed through M and not by direction."""
 
+COLUMNS_AT_ONCE = 32
+"""Directions that are measured together. A group that grows is measured again, which takes less
+time than a scatter for more than 32 features."""
 
 ALL = slice(None)
 
@@ -79,18 +83,27 @@ class Block:
         self._margins = self._minus_gaps(np.zeros(operator.n_matrices, dtype=operator.dtype))
         # The loss at the margins, or None if it has not been computed yet.
         self._at_margins: tuple[float, NDArray] | None = None
-        # Directions with their measures, and whether these were computed all at once: products
-        # round by the number of columns. A single direction with its responses.
-        self._measured: tuple[NDArray, NDArray, bool] | None = None
+        # Directions with their measures, and a single direction with its responses.
+        self._measured: tuple[NDArray, NDArray] | None = None
         self._response: tuple[NDArray, NDArray] | None = None
         # The sum of the weights of the terms that each measure contributes to.
         self._measure_weights: NDArray | None = None
         # The last point tried on a slice, with its margins and the loss there. A step usually goes
-        # to it, and need not compute it again; unless its directions were not measured at once,
-        # which a block that repeats the step would do.
+        # to it, and need not compute it again.
         self._tried: tuple[NDArray, NDArray, float, NDArray, tuple[float, NDArray]] | None = None
         self._projected: tuple[NDArray, Operator] | None = None
         self._probed: tuple[Operator, NDArray, NDArray, tuple[float, NDArray]] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Approximate size in memory, without what queries keep."""
+        held = [*vars(self.operator).values(), self.gaps, self.weights, self._margins]
+        arrays = [each.data if issparse(each) else each for each in held]
+        return sum(each.nbytes for each in arrays if isinstance(each, np.ndarray))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy knows no steps; it is sent them when it is asked for the first time.
+        return Block, (self.operator, self.loss, self.gaps, self.weights, self.threads)
 
     # Queries at M, after the steps of a position. The result None means that the block does not
     # know the steps before the first one, and has to be given all of them.
@@ -182,9 +195,7 @@ class Block:
         margins, (value, duals), sums = self._evaluate(
             self._margins_after(Step(directions, coefs, scale)), sums_of
         )
-        self._tried = None
-        if measures is None or (self._measured is not None and self._measured[2]):
-            self._tried = (directions, coefs, scale, margins, (value, duals))
+        self._tried = (directions, coefs, scale, margins, (value, duals))
         if measures is not None:
             slopes = self._weigh(sums[1], measures)
         else:
@@ -284,18 +295,18 @@ class Block:
         ):
             self._margins, self._at_margins = tried[3], tried[4]
         else:
-            self._margins = self._joined(self._margins_after(step, at_once=True))
+            self._margins = self._joined(self._margins_after(step))
             self._at_margins = None
         self._n_steps += 1
 
-    def _margins_after(self, step: Step, at_once: bool = False) -> Callable[[int], NDArray]:
-        """The margins after a step from M, chunk by chunk; `at_once` is for `_measures`."""
+    def _margins_after(self, step: Step) -> Callable[[int], NDArray]:
+        """The margins after a step from M, chunk by chunk."""
         operator: Operator = self.operator
         dtype: Any = operator.dtype
         h = combined = values = None
         if step.directions.shape[1] == 1:
             h = self._responses(step.directions[:, 0])
-        elif (measures := self._measures(step.directions, at_once)) is not None:
+        elif (measures := self._measures(step.directions)) is not None:
             combined = self._combine(measures, step.coefs.astype(dtype))
         else:
             values = operator.values(Metric(step.directions, step.coefs))
@@ -322,26 +333,31 @@ class Block:
     def _joined(self, margins_of: Callable[[int], NDArray]) -> NDArray:
         return np.concatenate(self.threads.map(margins_of, self._numbers))
 
-    def _measures(self, directions: NDArray, at_once: bool = False) -> NDArray | None:
+    def _measures(self, directions: NDArray) -> NDArray | None:
         """The measures (P, k) of directions, or None if they are too many to be kept.
 
-        Unless they have to be computed at once, those of the first directions may be known.
+        Products round by the number of columns, so columns are measured in fixed groups: the bits
+        do not depend on which of the first groups are known from an earlier query.
         """
         k, operator = directions.shape[1], self.operator
         if k > min(4 * operator.n_features, MAX_ENTRIES // operator.n_measures):
             return None
+        parts: list[NDArray] = []
+        n_known = 0
         if self._measured is not None:
-            known, measures, is_whole = self._measured
-            n_known = known.shape[1]
-            is_usable = n_known <= k and (not at_once or (is_whole and n_known == k))
-            if is_usable and np.array_equal(known, directions[:, :n_known]):
-                if n_known < k:
-                    new = operator.measures(directions[:, n_known:])
-                    measures = np.column_stack([measures, new])
-                    self._measured = directions, measures, False
+            known, measures = self._measured
+            if np.array_equal(known, directions):
                 return measures
-        self._measured = directions, operator.measures(directions), True
-        return self._measured[1]
+            whole_groups = min(known.shape[1], k) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE
+            if np.array_equal(known[:, :whole_groups], directions[:, :whole_groups]):
+                n_known = whole_groups
+                parts = [measures[:, :n_known]] if n_known else []
+        for begin in range(n_known, max(1, k), COLUMNS_AT_ONCE):  # also for no directions at all
+            columns = directions[:, begin : begin + COLUMNS_AT_ONCE]
+            parts.append(operator.measures(np.ascontiguousarray(columns)))
+        measures = parts[0] if len(parts) == 1 else np.column_stack(parts)
+        self._measured = directions, measures
+        return measures
 
     def _combine(self, measures: NDArray, coefs: NDArray) -> NDArray:
         """measures·coefs, of shape (P,)."""
@@ -370,7 +386,8 @@ class Block:
 
     def _responses(self, direction: NDArray) -> NDArray:
         if self._response is None or not np.array_equal(self._response[0], direction):
-            self._response = direction, self.operator.responses(direction)
+            # In this order in memory, whatever array it is a column of: products round by it.
+            self._response = direction, self.operator.responses(np.ascontiguousarray(direction))
         return self._response[1]
 
     def _probe(

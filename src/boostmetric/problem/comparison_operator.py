@@ -63,6 +63,8 @@ class ComparisonOperator(Operator):
     exponent : the points are divided by 2**exponent, which is exact, and the matrices by
         4**exponent, which is the `unit`. None chooses it such that the largest coordinate is about
         1, so that squares neither overflow nor underflow
+    is_centered : whether the origin is close to the points already, so that they stay where they
+        are
     threads : share the work; one thread by default
 
     Examples
@@ -79,6 +81,7 @@ class ComparisonOperator(Operator):
         comparisons: Comparisons,
         *,
         exponent: int | None = 0,
+        is_centered: bool = False,
         threads: Threads | None = None,
     ) -> None:
         X = as_points(X)
@@ -91,7 +94,7 @@ class ComparisonOperator(Operator):
         ends = np.sort(place[comparisons.pairs], axis=1)
         by_row = np.lexsort((ends[:, 1], ends[:, 0]))
         pair = np.argsort(by_row)
-        self.X: Points = centred(X, order)
+        self.X: Points = X[order] if is_centered else centred(X, order)
         self.exponent = binary_exponent(self.X) if exponent is None else exponent
         if abs(self.exponent) > MAX_EXPONENT:
             raise ValueError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,12 +13,14 @@ from sklearn.utils import check_random_state
 
 from boostmetric._numbers import finite, non_negative
 from boostmetric._warn import warn
+from boostmetric.dask_points import DaskPoints
 from boostmetric.engines import Threads, single_blas_thread
 from boostmetric.labels import Labels, check_labels, label_array
 from boostmetric.neighbors import (
     NONE,
     Index,
     indexed_targets_and_impostors,
+    nearest_in_parts,
     nearest_targets_and_impostors,
 )
 from boostmetric.pairs import are_same, drawn_triplets
@@ -68,7 +71,7 @@ class Comparisons:
     @classmethod
     def from_labels(
         cls,
-        X: ArrayLike | csr_array,
+        X: ArrayLike | csr_array | DaskPoints,
         y: ArrayLike | csr_array,
         n_targets: int = 3,
         n_impostors: int = 3,
@@ -112,7 +115,8 @@ class Comparisons:
         >>> len(Comparisons.from_labels([[0], [1], [5], [6]], list("aabb"), 1, 2))
         8
         """
-        points, known = as_floats(X), label_array(y)
+        points: Any = X if isinstance(X, DaskPoints) else as_floats(X)
+        known = label_array(y)
         if points.ndim != 2 or known.shape[:1] != points.shape[:1] or known.shape[1:] == (1,):
             raise ValueError(
                 f"X of shape (n, D) and n labels are needed; got {points.shape} and {known.shape}."
@@ -125,7 +129,7 @@ class Comparisons:
         labels = labels[rows]
         with single_blas_thread():  # the threads of the search share out the work
             targets, impostors, recall = _nearest(
-                points[rows], labels, (n_targets, n_impostors), neighbors, n_jobs, should_stop
+                points, rows, labels, (n_targets, n_impostors), neighbors, n_jobs, should_stop
             )
         _warn_of_missing(labels, targets, "target", "n_targets")
         _warn_of_missing(labels, impostors, "impostor", "n_impostors")
@@ -355,16 +359,26 @@ class Comparisons:
 
 
 def _nearest(
-    points: Points,
+    X: Points | DaskPoints,
+    rows: NDArray,
     labels: Labels,
     n_neighbors: tuple[int, int],
     neighbors: str | Index,
     n_jobs: int | None,
     should_stop: Callable[[], bool] | None,
 ) -> tuple[NDArray, NDArray, float | None]:
-    """Targets and impostors, and the recall of the index if there is one."""
+    """Targets and impostors among some rows, and the recall of the index if there is one."""
+    is_exact = isinstance(neighbors, str) and neighbors == "exact"
+    if isinstance(X, DaskPoints):
+        if not is_exact:
+            raise ValueError(
+                f"neighbors={neighbors!r:.80} does not work with points on Dask. Use "
+                "neighbors='exact', or pass comparisons to fit."
+            )
+        return *nearest_in_parts(X, rows, labels, *n_neighbors), None
+    points = X[rows]
     with Threads(n_jobs) as threads:
-        if isinstance(neighbors, str) and neighbors == "exact":
+        if is_exact:
             targets, impostors = nearest_targets_and_impostors(
                 points, labels, *n_neighbors, threads=threads, should_stop=should_stop
             )

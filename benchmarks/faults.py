@@ -1,0 +1,115 @@
+"""Kill Dask workers, and the process that fits, and compare the results bit by bit.
+
+    python benchmarks/faults.py [--write]
+
+Workers are killed at random times during fits until there were `N_WORKER_KILLS`; a process that
+fits with a checkpoint is killed at random times `N_CLIENT_KILLS` times, and then continues.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import report
+from numpy.typing import NDArray
+
+TITLE = "Failures on Dask"
+N_WORKER_KILLS, N_CLIENT_KILLS = 50, 20
+SECONDS_BETWEEN_KILLS = 1.0, 4.0
+"""A worker needs some two seconds to start, so sometimes there is only one."""
+
+FITS: dict[str, dict[str, Any]] = {
+    "one direction per step": {"block_size": 1, "max_iter": 30},
+    "batches": {"block_size": 8, "max_iter": 96},
+    "totally corrective": {"solver": "totally_corrective", "alpha": 0.01, "max_iter": 24},
+}
+
+
+def make_data() -> tuple[NDArray, NDArray]:
+    X = np.random.default_rng(0).normal(size=(3_000, 32))
+    return X, np.digitize(X[:, :3].sum(axis=1), [-1, 0, 1])
+
+
+def fit(name: str, engine: Any, checkpoint: str | None = None) -> bytes:
+    from boostmetric import BoostMetric
+
+    learner = BoostMetric(**FITS[name], engine=engine, checkpoint=checkpoint)
+    return learner.fit(*make_data()).components_.tobytes()
+
+
+def kill_workers(client: Any, is_over: threading.Event, kills: list[float]) -> None:
+    while not is_over.wait(random.uniform(*SECONDS_BETWEEN_KILLS)):
+        workers = list(client.run(os.getpid, on_error="ignore").values())
+        if workers:
+            os.kill(random.choice(workers), signal.SIGKILL)
+            kills.append(time.perf_counter())
+
+
+def measure_workers(client: Any, expected: dict[str, bytes]) -> str:
+    kills: list[float] = []
+    n_fits = n_same = 0
+    while len(kills) < N_WORKER_KILLS:
+        name = list(FITS)[n_fits % len(FITS)]
+        is_over = threading.Event()
+        killer = threading.Thread(target=kill_workers, args=(client, is_over, kills))
+        killer.start()
+        n_same += fit(name, client) == expected[name]
+        n_fits += 1
+        is_over.set()
+        killer.join()
+    return f"| {len(kills)} workers killed | {n_fits} fits | {n_same} identical |"
+
+
+def measure_clients(address: str, expected: dict[str, bytes], folder: Path) -> str:
+    n_kills = n_fits = n_same = 0
+    while n_kills < N_CLIENT_KILLS:
+        name = list(FITS)[n_fits % len(FITS)]
+        path, result = folder / f"{n_fits}.checkpoint", folder / f"{n_fits}.result"
+        command = [sys.executable, __file__, name, address, str(path), str(result)]
+        while not result.exists():
+            process = subprocess.Popen(command)
+            try:
+                process.wait(random.uniform(4, 14))
+            except subprocess.TimeoutExpired:
+                if n_kills < N_CLIENT_KILLS:
+                    process.kill()
+                    n_kills += 1
+                process.wait()
+        n_same += result.read_bytes() == expected[name]
+        n_fits += 1
+    return f"| {n_kills} clients killed | {n_fits} fits | {n_same} identical |"
+
+
+def measure() -> str:
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(
+            n_workers=3, threads_per_worker=1, dashboard_address=":0", silence_logs="CRITICAL"
+        ) as cluster,
+        Client(cluster) as client,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        expected = {name: fit(name, client) for name in FITS}
+        lines = ["| | | |", "|---|---|---|", measure_workers(client, expected)]
+        lines.append(measure_clients(cluster.scheduler_address, expected, Path(folder)))
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 5:  # a process that is killed
+        name, address, path, result = sys.argv[1:]
+        learned = fit(name, address, path)
+        Path(result).write_bytes(learned)
+    else:
+        report.main(TITLE, "faults.py", measure)

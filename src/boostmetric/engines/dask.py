@@ -1,0 +1,320 @@
+"""The engine of a Dask cluster.
+
+A block is the result of a task, so Dask creates it again, on another worker, if the one that held
+it dies. Calls are tasks that depend on the block; Dask runs them where it is. What a block
+remembers of earlier calls is never relied upon: a block that is new, or a copy that Dask made to
+balance the load, repeats the steps with the same arithmetic (`problem.block`). That is why results
+depend neither on the number of workers nor on failures.
+
+Dask is imported when an engine is opened.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from threading import Lock
+from typing import Any, Self, TypeVar
+from uuid import uuid4
+
+from boostmetric._version import __version__
+from boostmetric._warn import warn
+from boostmetric.engines.local import Threads, available_cores, single_blas_thread
+
+Result = TypeVar("Result")
+
+SECONDS_TO_FIRST_WORKER = 60
+"""A worker process that starts with the fit needs some seconds to import its packages; on a busy
+machine, several times as long."""
+
+SECONDS_WITHOUT_WORKERS = 600
+"""Time that a fit waits for workers to return when all are gone. Starting a node takes minutes."""
+
+SECONDS_BETWEEN_CHECKS = 5.0
+"""A call that takes longer checks whether there are workers, which is a message of a few ms."""
+
+MAX_ATTEMPTS = 20
+"""How often a block is created again in one call. Dask itself gives up after a task has lost four
+workers, but a cluster of cheap nodes may lose more; a block that kills its workers ends the fit."""
+
+
+class EngineError(RuntimeError):
+    """The cluster cannot run the fit, or is lost. The message says what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lazy:
+    """A recipe that needs values of Dask.
+
+    Parameters
+    ----------
+    recipe : takes the threads and the values
+    inputs : delayed objects of Dask, computed where the recipe runs
+    nbytes : approximate size of what the recipe makes
+    """
+
+    recipe: Callable[..., Any]
+    inputs: tuple[Any, ...]
+    nbytes: int = 0
+
+
+class Dask:
+    """Blocks on the workers of a Dask cluster.
+
+    Parameters
+    ----------
+    client : a `distributed.Client`, or the address of a scheduler; None uses the active client, or
+        starts threads in this process, until the engine is closed
+
+    Examples
+    --------
+    >>> with Dask() as engine:
+    ...     blocks = engine.place([lambda threads: [1, 2], lambda threads: [3]])
+    ...     engine.call(len, blocks)
+    [2, 1]
+    """
+
+    def __init__(self, client: Any = None) -> None:
+        self._given = client
+        self._client: Any = None
+        self._n_users, self._on_close = 0, ExitStack()
+
+    def place(self, recipes: Sequence[Callable[..., Any] | Lazy]) -> list[_Placed]:
+        """Have the workers create blocks; does not wait for it."""
+        placed = [_Placed.of(recipe) for recipe in recipes]
+        with self._connected() as client:
+            self._check_memory(client, max((each.nbytes for each in placed), default=0))
+            _create(client, placed)
+        return placed
+
+    def call(
+        self, function: Callable[..., Result], blocks: Sequence[_Placed], *arguments: Any
+    ) -> list[Result]:
+        """The function's results for every block, in the order of the blocks."""
+        killed = import_module("distributed.scheduler").KilledWorker
+        # Pickled once for all blocks, and opaque: Dask would search arguments for futures.
+        request = _dumps((function, arguments))
+        with self._connected() as client:
+            tasks = _submit(client, request, blocks)
+            for _ in range(MAX_ATTEMPTS):
+                self._wait(client, tasks)
+                try:
+                    results: list[Result] = client.gather(tasks)
+                except killed:
+                    # Dask has given up on these; tasks of another name start from the beginning.
+                    lost = [n for n, task in enumerate(tasks) if task.status != "finished"]
+                    _create(client, [blocks[number] for number in lost])
+                    again = _submit(client, request, [blocks[number] for number in lost])
+                    for number, task in zip(lost, again, strict=True):
+                        tasks[number] = task
+                else:
+                    return results
+        raise EngineError(
+            f"Workers died {MAX_ATTEMPTS} times while they worked on one block of "
+            f"{max(block.nbytes for block in blocks) / 1e6:.0f} MB. They probably need more memory."
+        )
+
+    def __enter__(self) -> Self:
+        if self._n_users == 0:
+            with ExitStack() as stack:
+                self._client = self._open(stack)
+                self._on_close = stack.pop_all()
+        self._n_users += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._n_users -= 1
+        if self._n_users == 0:
+            self._client = None
+            self._on_close.close()
+
+    def _open(self, stack: ExitStack) -> Any:
+        """The client; the stack closes what was started here."""
+        distributed = import_distributed()
+        client = self._given
+        if client is None:
+            try:
+                client = distributed.Client.current()
+            except ValueError:
+                # Threads need no `if __name__ == "__main__"` in the user's program.
+                client = stack.enter_context(
+                    distributed.Client(
+                        processes=False,
+                        n_workers=1,
+                        threads_per_worker=available_cores(),
+                        dashboard_address=":0",
+                        set_as_default=False,
+                    )
+                )
+        elif isinstance(client, str):
+            try:
+                client = stack.enter_context(distributed.Client(client, set_as_default=False))
+            except (OSError, ValueError) as error:
+                raise EngineError(
+                    f"There is no Dask scheduler at {self._given!r} ({error}). Start one with "
+                    "`dask scheduler`, and pass the address that it prints."
+                ) from error
+        try:
+            client.wait_for_workers(1, timeout=SECONDS_TO_FIRST_WORKER)
+        except TimeoutError as error:
+            raise EngineError(
+                f"The Dask cluster at {client.scheduler.address} has no workers. Start some with "
+                f"`dask worker {client.scheduler.address}`."
+            ) from error
+        _check_versions(client)
+        return client
+
+    @staticmethod
+    def _check_memory(client: Any, needed: int) -> None:
+        """Raise an EngineError if a block does not fit into any worker."""
+        limits: list[int] = client.run_on_scheduler(_memory_limits)
+        if limits and all(limits) and needed > max(limits):
+            raise EngineError(
+                f"The largest block takes {needed / 1e6:.1f} MB, but the largest memory limit of a "
+                f"worker is {max(limits) / 1e6:.1f} MB. Start workers with more memory, or divide "
+                "X into smaller chunks."
+            )
+
+    def _wait(self, client: Any, tasks: Sequence[Any]) -> None:
+        """Wait for tasks, and, for a while, for workers if there are none."""
+        wait, since = import_module("distributed").wait, None
+        while True:
+            try:
+                with client.as_current():
+                    wait(tasks, timeout=SECONDS_BETWEEN_CHECKS)
+                return
+            except TimeoutError:
+                pass
+            if client.nthreads():
+                since = None
+            elif since is None:
+                since = time.monotonic()
+                warn("All Dask workers are gone. The fit continues when a worker joins.")
+            elif time.monotonic() - since > SECONDS_WITHOUT_WORKERS:
+                raise EngineError(
+                    f"The Dask cluster has had no workers for {SECONDS_WITHOUT_WORKERS} seconds."
+                )
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        """The client; what it raises when the scheduler is lost becomes an EngineError."""
+        client = self._client
+        if client is None:
+            raise EngineError("The Dask engine is closed.")
+        closed = import_module("distributed.comm.core").CommClosedError
+        try:
+            yield client
+        except Exception as error:
+            if client.status == "running" and not isinstance(error, closed | CancelledError):
+                raise
+            raise EngineError(
+                "The connection to the Dask scheduler is lost. Start a scheduler and workers, and "
+                "fit again."
+            ) from error
+
+
+class _Placed:
+    """A block on the cluster: how to create it, and the future of the block."""
+
+    def __init__(self, recipe: bytes, inputs: tuple[Any, ...], nbytes: int) -> None:
+        self.recipe, self.inputs, self.nbytes = recipe, inputs, nbytes
+        self.future: Any = None
+
+    @classmethod
+    def of(cls, recipe: Callable[..., Any] | Lazy) -> _Placed:
+        if isinstance(recipe, Lazy):
+            return cls(_dumps(recipe.recipe), recipe.inputs, recipe.nbytes)
+        return cls(_dumps(recipe), (), getattr(recipe, "nbytes", 0))
+
+
+class _Held:
+    """A block in the memory of a worker."""
+
+    def __init__(self, block: Any) -> None:
+        self.block, self.lock = block, Lock()
+
+    def __sizeof__(self) -> int:
+        # By this Dask decides whether to move a block, and when to spill to disk.
+        size: int = import_module("dask.sizeof").sizeof(self.block)
+        return getattr(self.block, "nbytes", size)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Held, (self.block,)
+
+
+def _create(client: Any, placed: Sequence[_Placed]) -> None:
+    """Submit the tasks that create blocks, all at once: those that share inputs read them once."""
+    dask = import_module("dask")
+    make = dask.delayed(_make, pure=False)
+    tasks = []
+    for each in placed:
+        each.future = None  # Dask forgets the inputs that it has given up on
+        key = f"boostmetric-block-{uuid4()}"
+        tasks.append(make(each.recipe, *each.inputs, dask_key_name=key))
+    # Points in memory are part of the tasks, so that a block survives its worker: no warning.
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+        for each, future in zip(placed, client.compute(tasks), strict=True):
+            each.future = future
+
+
+def _submit(client: Any, request: bytes, blocks: Sequence[_Placed]) -> list[Any]:
+    """A task for each block, sent together, which takes half as long as one by one."""
+    futures = [block.future for block in blocks]
+    keys = [f"boostmetric-{uuid4()}" for _ in blocks]
+    tasks: list[Any] = client.map(_run, [request] * len(blocks), futures, key=keys, pure=False)
+    return tasks
+
+
+def _make(recipe: bytes, *inputs: Any) -> _Held:
+    with single_blas_thread():
+        return _Held(_loads(recipe)(Threads(1), *inputs))
+
+
+def _run(request: bytes, held: _Held) -> Any:
+    function, arguments = _loads(request)
+    with held.lock, single_blas_thread():
+        return function(held.block, *arguments)
+
+
+def _dumps(value: Any) -> bytes:
+    pickled: bytes = import_module("cloudpickle").dumps(value)
+    return pickled
+
+
+def _loads(pickled: bytes) -> Any:
+    return import_module("cloudpickle").loads(pickled)
+
+
+def import_distributed() -> Any:
+    """Dask's package of clusters; an ImportError that says what to install if it is missing."""
+    try:
+        import_module("dask.array")
+        return import_module("distributed")
+    except ImportError as error:
+        raise ImportError(
+            "Fitting on Dask requires Dask. Install it with: pip install 'boostmetric[dask]'"
+        ) from error
+
+
+def _version() -> str:
+    return __version__
+
+
+def _check_versions(client: Any) -> None:
+    """Raise an EngineError if a worker lacks this version of the package."""
+    for worker, version in client.run(_version, on_error="return").items():
+        # A worker that has just died has no version.
+        if version != __version__ and not isinstance(version, OSError):
+            raise EngineError(
+                f"The Dask worker {worker} does not have boostmetric {__version__} ({version}). "
+                "Install the same version on all workers."
+            )
+
+
+def _memory_limits(dask_scheduler: Any) -> list[int]:
+    """Of all workers, 0 if a worker has none."""
+    return [worker.memory_limit or 0 for worker in dask_scheduler.workers.values()]

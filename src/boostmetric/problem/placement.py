@@ -1,0 +1,177 @@
+"""Blocks on a cluster: which comparisons each of them has, and how it is created.
+
+The layout depends on the data only, never on the workers:
+- points in memory: blocks of consecutive comparisons of about equal size (`consecutive_blocks`);
+- a Dask collection: a block for every chunk of points, with the comparisons whose anchor is there.
+
+All blocks have the same origin and unit, computed once from all points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+
+from boostmetric.dask_points import DaskPoints
+from boostmetric.engines import Dask, Lazy, Threads
+from boostmetric.points import Points, binary_exponent, centred
+from boostmetric.problem.block import Block, Recipe
+from boostmetric.problem.comparison_operator import ComparisonOperator
+from boostmetric.problem.comparisons import Comparisons
+from boostmetric.problem.losses import Hinge, Loss
+from boostmetric.problem.objective import Objective, check_gaps, check_weights
+from boostmetric.problem.operators import Operator
+from boostmetric.problem.regularizers import Trace
+
+COMPARISONS_PER_BLOCK = 1 << 18
+"""Of points in memory. A call of so many takes some 50 ms for 64 features, ten times as long as
+Dask needs for a task."""
+
+MIN_BLOCKS = 4
+"""Of points in memory, so that a small cluster is used; a round of four tasks takes about 20 ms."""
+
+
+@dataclass(frozen=True, eq=False)
+class BlockRecipe:
+    """Creates a block from the rows that its comparisons name.
+
+    Parameters
+    ----------
+    comparisons : of these rows
+    loss : F
+    points : the rows, or None if the recipe is called with arrays that make them up
+    shift : array of shape (D,) that is subtracted; None if the points are centered
+    exponent : as for `ComparisonOperator`
+    """
+
+    comparisons: Comparisons
+    loss: Loss
+    points: Points | None
+    shift: NDArray | None
+    exponent: int
+
+    def __call__(self, threads: Threads, *pieces: NDArray) -> Block:
+        """The block."""
+        points: Any = np.concatenate(pieces) if self.points is None else self.points
+        if self.shift is not None:
+            points = points - self.shift
+        operator = ComparisonOperator(
+            points, self.comparisons, exponent=self.exponent, is_centered=True, threads=threads
+        )
+        m, dtype = operator.n_matrices, operator.dtype
+        gaps = check_gaps(self.comparisons.gaps, m, dtype)
+        weights = check_weights(self.comparisons.weights, m, dtype)
+        return Block(operator, self.loss, gaps, weights, threads)
+
+    @property
+    def nbytes(self) -> int:
+        """Approximate size of the block if the points are here."""
+        return 0 if self.points is None else _block_bytes(self.points, self.comparisons)
+
+
+def place_objective(
+    engine: Dask, X: Points | DaskPoints, comparisons: Comparisons, loss: Loss
+) -> tuple[Objective, float]:
+    """The objective of comparisons in blocks on a cluster, at M = 0, and its unit."""
+    if isinstance(loss, Hinge):
+        raise ValueError(
+            f"{loss!r} solves a linear program in this process and does not work on Dask. Use "
+            "'smoothed_hinge' or 'squared_hinge', or fit in memory."
+        )
+    comparisons.check_points(X.shape[0])
+    m, dtype = len(comparisons), np.dtype(X.dtype)
+    check_gaps(comparisons.gaps, m, dtype)
+    check_weights(comparisons.weights, m, dtype)
+    recipes: list[Recipe | Lazy]
+    if isinstance(X, DaskPoints):
+        parts = blocks_by_chunk(comparisons, X.starts)
+        shift, exponent = X.mean, X.exponent
+        recipes = [_lazy_recipe(X, comparisons[part], loss, shift, exponent) for part in parts]
+    else:
+        parts = consecutive_blocks(m)
+        points: Any = centred(X)
+        exponent = binary_exponent(points)
+        recipes = []
+        for part in parts:
+            rows, own = only_named_rows(comparisons[part])
+            recipes.append(BlockRecipe(own, loss, points[rows], None, exponent))
+    objective = Objective(
+        engine,
+        engine.place(recipes),
+        loss,
+        Trace(0.0),
+        [len(part) for part in parts],
+        X.shape[1],
+        dtype,
+        X.shape[1] <= Operator.DENSE_UP_TO,
+    )
+    return objective, 4.0**exponent
+
+
+def _lazy_recipe(
+    X: DaskPoints, comparisons: Comparisons, loss: Loss, shift: NDArray, exponent: int
+) -> Lazy:
+    rows, own = only_named_rows(comparisons)
+    entry = np.empty((len(rows), 0), dtype=X.dtype)
+    size = _block_bytes(entry, own) + len(rows) * X.shape[1] * X.dtype.itemsize
+    return Lazy(BlockRecipe(own, loss, None, shift, exponent), X.pieces(rows), size)
+
+
+def consecutive_blocks(m: int) -> list[NDArray]:
+    """Positions of the comparisons of each block, for points in memory.
+
+    >>> [len(block) for block in consecutive_blocks(10)]
+    [3, 3, 2, 2]
+    """
+    n_blocks = min(m, max(MIN_BLOCKS, -(-m // COMPARISONS_PER_BLOCK)))
+    return np.array_split(np.arange(m), n_blocks)
+
+
+def blocks_by_chunk(comparisons: Comparisons, starts: NDArray) -> list[NDArray]:
+    """Positions of the comparisons of each block, by the chunk of points that has their anchor.
+
+    Chunk c has the rows starts[c] to starts[c + 1] − 1. The anchor of a triplet (a, b, c) is a, of
+    other comparisons it is an end of the far pair. A chunk without anchors has no block.
+
+    >>> comparisons = Comparisons.from_triplets([[7, 0, 1], [0, 1, 7], [2, 1, 6]])
+    >>> [block.tolist() for block in blocks_by_chunk(comparisons, np.array([0, 4, 8]))]
+    [[1, 2], [0]]
+    """
+    near, far = comparisons.pairs[comparisons.near], comparisons.pairs[comparisons.far]
+    # A point with itself stands for a threshold: the anchor is then in the other pair.
+    is_null = far[:, 0] == far[:, 1]
+    far = np.where(is_null[:, None], near, far)
+    is_second = (far[:, 1:] == near).any(axis=1) & ~(far[:, :1] == near).any(axis=1)
+    anchors = np.where(is_second, far[:, 1], far[:, 0])
+    chunk = np.searchsorted(starts, anchors, side="right") - 1
+    order = np.argsort(chunk, kind="stable")
+    cuts = np.flatnonzero(np.diff(chunk[order])) + 1
+    return np.split(order, cuts)
+
+
+def only_named_rows(comparisons: Comparisons) -> tuple[NDArray, Comparisons]:
+    """The rows that comparisons name, sorted, and the comparisons of these rows.
+
+    >>> rows, own = only_named_rows(Comparisons.from_triplets([[7, 2, 4]]))
+    >>> rows.tolist(), own.pairs.tolist()
+    ([2, 4, 7], [[0, 2], [1, 2]])
+    """
+    rows, inverse = np.unique(comparisons.pairs, return_inverse=True)
+    pairs = inverse.reshape(comparisons.pairs.shape)
+    own = Comparisons(
+        pairs, comparisons.near, comparisons.far, comparisons.gaps, comparisons.weights
+    )
+    return rows, own
+
+
+def _block_bytes(points: Points, comparisons: Comparisons) -> int:
+    """Points, and arrays of numbers for each of them, for each pair and each comparison.
+
+    The block copies the points once; it has about 8 numbers per pair and per comparison.
+    """
+    size = points.data.nbytes if issparse(points) else points.nbytes
+    return 2 * size + 64 * (len(comparisons.pairs) + len(comparisons))

@@ -1,0 +1,425 @@
+"""The Dask engine, on threads of this process."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from boostmetric import BoostMetric, BoostMetricCV, Comparisons
+from boostmetric.boosting import boost
+from boostmetric.dask_points import DaskPoints, collect
+from boostmetric.engines import Dask, EngineError, Lazy, Local, Threads, as_engine, dask
+from boostmetric.estimators import CheckpointError
+from boostmetric.estimators.callbacks import listening
+from boostmetric.points import checksum, row_hashes
+from boostmetric.problem import as_loss, place_objective, placement
+
+distributed = pytest.importorskip("distributed")
+da = pytest.importorskip("dask.array")
+dd = pytest.importorskip("dask.dataframe")
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    """Two workers that are threads of this process."""
+    with distributed.Client(
+        processes=False,
+        n_workers=2,
+        threads_per_worker=1,
+        dashboard_address=":0",
+        set_as_default=False,
+    ) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def labeled() -> tuple[NDArray, NDArray]:
+    """200 points whose class depends on two of six features; some points are equal."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 6))
+    X[50:60] = X[:10]
+    return X, np.digitize(X[:, 0] + X[:, 1], [-0.7, 0.7])
+
+
+def times(factor: int, threads: Threads, *values: int) -> int:
+    return factor * sum(values)
+
+
+# The engine
+
+
+def test_results_come_in_the_order_of_the_blocks(client: Any) -> None:
+    with Dask(client) as engine:
+        blocks = engine.place([partial(times, 2), Lazy(partial(times, 3), (4, 5))])
+        assert engine.call(pow, blocks, 2) == [0, 27**2]
+
+
+def test_an_engine_can_be_opened_twice_and_closes_what_it_started() -> None:
+    engine = Dask()
+    with engine:
+        with engine:
+            pass
+        assert engine.call(bool, engine.place([partial(times, 1)])) == [False]
+    with pytest.raises(EngineError, match="closed"):
+        engine.call(bool, [])
+    with pytest.raises(ValueError, match="No clients found"):
+        distributed.default_client()
+
+
+def test_the_active_client_is_used_and_stays_open(client: Any) -> None:
+    with client.as_current(), Dask() as engine:
+        assert engine._client is client
+    assert client.status == "running"
+
+
+def test_an_error_of_a_block_is_raised_as_it_is(client: Any) -> None:
+    with Dask(client) as engine:
+        blocks = engine.place([partial(times, 1)])
+        with pytest.raises(ZeroDivisionError):
+            engine.call(divmod, blocks, 0)
+
+
+def test_which_engine_a_parameter_stands_for(client: Any) -> None:
+    assert isinstance(as_engine(None, 2), Local)
+    assert isinstance(as_engine("dask"), Dask)
+    given = as_engine(client)
+    assert as_engine(given) is given
+    with pytest.raises(ValueError, match="'engine' parameter must be"):
+        as_engine(3)
+
+
+def test_an_address_without_a_scheduler() -> None:
+    with (
+        pytest.raises(EngineError, match="no Dask scheduler at 'nowhere://1'"),
+        Dask("nowhere://1"),
+    ):
+        pass
+
+
+def test_a_cluster_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask, "SECONDS_TO_FIRST_WORKER", 0.1)
+    with (
+        distributed.Client(processes=False, n_workers=0, dashboard_address=":0") as empty,
+        pytest.raises(EngineError, match="has no workers"),
+        Dask(empty),
+    ):
+        pass
+
+
+def test_workers_that_are_gone_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask, "SECONDS_BETWEEN_CHECKS", 0.1)
+    monkeypatch.setattr(dask, "SECONDS_WITHOUT_WORKERS", 0.2)
+    with (
+        distributed.LocalCluster(processes=False, n_workers=1, dashboard_address=":0") as cluster,
+        distributed.Client(cluster, set_as_default=False) as own,
+        Dask(own) as engine,
+    ):
+        blocks = engine.place([partial(times, 1)])
+        engine.call(bool, blocks)
+        cluster.scale(0)
+        while own.nthreads():
+            pass
+        with (
+            pytest.warns(UserWarning, match="continues when a worker joins"),
+            pytest.raises(EngineError, match=r"no workers for 0\.2 seconds"),
+        ):
+            engine.call(bool, blocks)
+
+
+def test_a_block_that_is_too_large_for_the_workers(labeled: tuple[NDArray, NDArray]) -> None:
+    X, y = labeled
+    with (
+        distributed.Client(
+            processes=False, n_workers=1, memory_limit="20kB", dashboard_address=":0"
+        ) as small,
+        pytest.raises(EngineError, match=r"block takes 0\.\d MB, .* worker is 0\.0 MB"),
+    ):
+        BoostMetric(engine=small).fit(X, y)
+
+
+def test_a_worker_with_another_version(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask, "_version", lambda: "0.0.1")
+    with (
+        pytest.raises(EngineError, match=r"does not have boostmetric .* \(0\.0\.1\)"),
+        Dask(client),
+    ):
+        pass
+
+
+def test_what_is_held_can_be_copied() -> None:
+    held = pickle.loads(pickle.dumps(dask._Held(np.zeros(1000))))
+    assert held.block.shape == (1000,)
+    assert held.__sizeof__() == 8000
+
+
+# Points
+
+
+def test_points_of_a_collection(client: Any) -> None:
+    X = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
+    with Dask(client) as engine:
+        for given in (
+            da.from_array(X, chunks=(3, 2)),
+            da.from_array(np.vstack([X, X]), chunks=4)[da.from_array(np.arange(20) < 10, chunks=4)],
+            dd.from_pandas(pytest.importorskip("pandas").DataFrame(X), npartitions=3),
+        ):
+            points = DaskPoints.of(given, engine)
+            assert points.shape == (10, 4)
+            assert points.dtype == np.float32
+            np.testing.assert_array_equal(points[[7, 0, 7, 3]], X[[7, 0, 7, 3]])
+            assert points[[]].shape == (0, 4)
+            np.testing.assert_allclose((points @ np.eye(4)[:, :2])[[5]], X[[5], :2])
+            np.testing.assert_allclose(points.mean, X.mean(axis=0), rtol=1e-5)
+            np.testing.assert_allclose(points.deviations(), X.std(axis=0), rtol=1e-5)
+            weights = np.arange(10.0)
+            mean = np.average(X, axis=0, weights=weights)
+            variances = np.average((X - mean) ** 2, axis=0, weights=weights)
+            np.testing.assert_allclose(points.deviations(weights), np.sqrt(variances), rtol=1e-5)
+            assert points.checksum() == checksum(X)
+        assert collect(da.arange(7, chunks=3), engine).tolist() == list(range(7))
+
+
+def test_points_that_are_not_finite(client: Any) -> None:
+    X = np.ones((6, 2))
+    X[4, 1] = np.nan
+    with Dask(client) as engine, pytest.raises(ValueError, match="NaN or infinity"):
+        DaskPoints.of(da.from_array(X, chunks=3), engine)
+
+
+def test_hashes_of_rows_that_differ_little() -> None:
+    signs = np.array(np.meshgrid(*[[-1.0, 1.0]] * 12)).reshape(12, -1).T
+    for X in (signs, signs.astype(np.float32), 2.0**40 * signs):
+        assert len(np.unique(row_hashes(X))) == 4096
+    assert row_hashes(np.array([[0.0, 1.0]])) == row_hashes(np.array([[-0.0, 1.0]]))
+    assert checksum(signs) != checksum(signs[::-1])
+
+
+# Blocks
+
+
+def test_the_layout_depends_on_the_data_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [len(part) for part in placement.consecutive_blocks(3)] == [1, 1, 1]
+    monkeypatch.setattr(placement, "COMPARISONS_PER_BLOCK", 10)
+    assert [len(part) for part in placement.consecutive_blocks(101)] == [10] * 2 + [9] * 9
+
+
+def test_anchors_of_comparisons() -> None:
+    starts = np.array([0, 5, 10])
+    for comparisons, expected in (
+        (Comparisons.from_triplets([[1, 6, 2], [9, 0, 1]]), [[0], [1]]),
+        (Comparisons.from_quadruplets([[0, 1, 7, 8], [0, 1, 2, 3]]), [[1], [0]]),
+        (Comparisons.from_pairs([[6, 7], [8, 9]], [1, -1]), [[0, 1]]),
+    ):
+        parts = placement.blocks_by_chunk(comparisons, starts)
+        assert [part.tolist() for part in parts] == expected
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "lazy"])
+def test_blocks_have_the_same_origin_and_unit(client: Any, kind: str) -> None:
+    rng = np.random.default_rng(0)
+    X: Any = 100 + rng.normal(size=(40, 3))
+    X[30:] *= 1e3
+    comparisons = Comparisons.from_triplets([rng.permutation(40)[:3] for _ in range(50)])
+    options: Any = {"solver": "totally_corrective", "tol": 1e-4, "alpha": 1e-3}
+    expected = boost(X, comparisons, "logistic", **options)
+    given = {"dense": X, "sparse": csr_array(X), "lazy": da.from_array(X, chunks=11)}[kind]
+    fit = boost(given, comparisons, "logistic", engine=client, **options)
+    assert len(fit.problem.blocks) == 4
+    np.testing.assert_allclose(fit.objective(), expected.objective(), rtol=1e-4)
+    assert fit.duality_gap() <= 1e-4 * fit.objective()
+
+
+def test_the_hinge_is_rejected(client: Any) -> None:
+    X = np.eye(3)
+    comparisons = Comparisons.from_triplets([[0, 1, 2]])
+    with Dask(client) as engine, pytest.raises(ValueError, match="does not work on Dask"):
+        place_objective(engine, X, comparisons, as_loss("hinge"))
+
+
+# Fits
+
+FITS: dict[str, dict[str, Any]] = {
+    "one direction per step": {"block_size": 1, "max_iter": 6, "loss": "exponential"},
+    "batches": {"block_size": 3, "max_iter": 12},
+    "totally corrective": {"solver": "totally_corrective", "alpha": 0.01, "max_iter": 8},
+    "squared norm": {"loss": "squared_hinge", "regularizer": "frobenius", "max_iter": 5},
+    "gaps": {"tol": 1e-3, "max_iter": 6},
+    "two passes": {"n_passes": 2, "max_iter": 5, "init": "scale"},
+    "early stopping": {"early_stopping": True, "random_state": 0, "max_iter": 8},
+}
+"""None of these fits converges: the last steps of one that does are rounding errors."""
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_fits_agree_with_those_in_memory(
+    client: Any, labeled: tuple[NDArray, NDArray], name: str
+) -> None:
+    X, y = labeled
+    expected = BoostMetric(**FITS[name]).fit(X, y)
+    with client.as_current():
+        fits = [
+            BoostMetric(**FITS[name], engine="dask").fit(X, y),
+            BoostMetric(**FITS[name]).fit(da.from_array(X, chunks=70), da.from_array(y, chunks=90)),
+        ]
+    for fit in fits:
+        assert fit.status_ is expected.status_
+        objectives = fit.history_["objective"], expected.history_["objective"]
+        np.testing.assert_allclose(*objectives, rtol=1e-6)
+        size = np.abs(expected.get_mahalanobis_matrix()).max()
+        matrices = fit.get_mahalanobis_matrix(), expected.get_mahalanobis_matrix()
+        np.testing.assert_allclose(*matrices, atol=1e-5 * size)
+        np.testing.assert_allclose(fit.duality_gap_, expected.duality_gap_, rtol=1e-3)
+
+
+def test_a_dataframe_names_the_features(labeled: tuple[NDArray, NDArray]) -> None:
+    pandas = pytest.importorskip("pandas")
+    X, y = labeled
+    table = pandas.DataFrame(X, columns=list("abcdef")).assign(y=y)
+    lazy = dd.from_pandas(table, npartitions=3)
+    fit = BoostMetric(max_iter=5).fit(lazy[list("abcdef")], lazy["y"])
+    assert fit.feature_names_in_.tolist() == list("abcdef")
+    assert fit.transform(table[list("abcdef")]).shape == (200, len(fit.components_))
+
+
+def test_comparisons_of_a_collection_and_early_stopping(
+    client: Any, labeled: tuple[NDArray, NDArray]
+) -> None:
+    X, y = labeled
+    comparisons = Comparisons.from_labels(X, y)
+    options: Any = {"early_stopping": True, "random_state": 0, "max_iter": 6}
+    expected = BoostMetric(**options).fit(X, comparisons=comparisons)
+    lazy = da.from_array(X, chunks=80)
+    fit = BoostMetric(**options, engine=client).fit(lazy, comparisons=comparisons)
+    np.testing.assert_allclose(fit.components_, expected.components_, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_neighbors_are_those_of_the_search_in_memory(
+    client: Any, dtype: type[np.floating], weighted: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.integers(-4, 5, size=(300, 3)).astype(dtype) / 10  # many ties and equal points
+    y = rng.integers(3, size=300)
+    weights = (np.arange(300) % 5 > 0).astype(float) if weighted else None
+    expected = Comparisons.from_labels(X, y, 4, 7, sample_weight=weights)
+    with Dask(client) as engine:
+        points = DaskPoints.of(da.from_array(X, chunks=77), engine)
+        found = Comparisons.from_labels(points, y, 4, 7, sample_weight=weights)
+    for name in ("pairs", "near", "far"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+def test_neighbors_that_a_class_does_not_have(client: Any) -> None:
+    X, y = np.arange(12.0).reshape(6, 2), np.array([0, 0, 1, 1, 1, 1])
+    with Dask(client) as engine:
+        points = DaskPoints.of(da.from_array(X, chunks=2), engine)
+        with pytest.warns(UserWarning, match="asked for"):
+            found = Comparisons.from_labels(points, y, 3, 3)
+    with pytest.warns(UserWarning, match="asked for"):
+        expected = Comparisons.from_labels(X, y, 3, 3)
+    np.testing.assert_array_equal(found.pairs, expected.pairs)
+
+
+def test_what_requires_points_in_memory(client: Any, labeled: tuple[NDArray, NDArray]) -> None:
+    X, y = labeled
+    lazy = da.from_array(X, chunks=80)
+    with client.as_current():
+        with pytest.raises(ValueError, match="init='lda' requires X in memory"):
+            BoostMetric(init="lda").fit(lazy, y)
+        with pytest.raises(ValueError, match="neighbors='exact'"):
+            BoostMetric(neighbors="approximate").fit(lazy, y)
+
+
+def test_candidates_of_cross_validation_may_use_an_engine(
+    client: Any, labeled: tuple[NDArray, NDArray]
+) -> None:
+    X, y = labeled
+    candidate = {"max_iter": 6, "engine": "dask"}
+    with client.as_current():
+        fit = BoostMetricCV([candidate], n_splits=1, random_state=0).fit(X, y)
+    expected = BoostMetricCV([{"max_iter": 6}], n_splits=1, random_state=0).fit(X, y)
+    assert fit.best_error_ == expected.best_error_
+
+
+def stopped(estimator: BoostMetric, *data: Any) -> None:
+    """Interrupt a fit after three directions; its state is in the checkpoint."""
+    with listening(lambda progress: progress.n_directions == 3):
+        estimator.fit(*data)
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ("memory", "engine"),
+        ("memory", "collection"),
+        ("engine", "memory"),
+        ("engine", "engine"),
+        ("collection", "memory"),
+        ("collection", "collection"),
+    ],
+)
+def test_checkpoints_move_between_engines(
+    client: Any, labeled: tuple[NDArray, NDArray], tmp_path: Path, first: str, then: str
+) -> None:
+    X, y = labeled
+    options: Any = {"block_size": 1, "max_iter": 7}
+    path = tmp_path / "state"
+
+    def on(where: str, **more: Any) -> tuple[BoostMetric, Any]:
+        engine = "dask" if where == "engine" else None
+        points = da.from_array(X, chunks=80) if where == "collection" else X
+        return BoostMetric(**options, engine=engine, **more), points
+
+    with client.as_current():
+        estimator, points = on(first, checkpoint=path)
+        stopped(estimator, points, y)
+        estimator, points = on(then, checkpoint=path)
+        resumed = estimator.fit(points, y)
+        estimator, points = on(then)
+        expected = estimator.fit(points, y)
+    assert resumed.n_iter_ == expected.n_iter_ == 7
+    if first == then:
+        assert resumed.components_.tobytes() == expected.components_.tobytes()
+    objectives = resumed.history_["objective"], expected.history_["objective"]
+    np.testing.assert_allclose(*objectives, rtol=1e-6)
+
+
+def test_float32_cannot_continue_with_another_layout(
+    client: Any, labeled: tuple[NDArray, NDArray], tmp_path: Path
+) -> None:
+    X, y = labeled[0].astype(np.float32), labeled[1]
+    options: Any = {"block_size": 1, "max_iter": 7, "checkpoint": tmp_path / "state"}
+    stopped(BoostMetric(**options), X, y)
+    with pytest.raises(CheckpointError, match="another division of the comparisons into blocks"):
+        BoostMetric(**options, engine=client).fit(X, y)
+
+
+def test_a_lost_cluster_names_the_checkpoint(
+    labeled: tuple[NDArray, NDArray], tmp_path: Path
+) -> None:
+    X, y = labeled
+    path = tmp_path / "state"
+    options: Any = {"block_size": 1, "max_iter": 7, "checkpoint": path}
+    stopped(BoostMetric(**options), X, y)
+    with (
+        distributed.LocalCluster(processes=False, n_workers=1, dashboard_address=":0") as cluster,
+        distributed.Client(cluster, set_as_default=False) as own,
+    ):
+
+        def lose(progress: Any) -> bool:
+            own.close()
+            return False
+
+        with listening(lose), pytest.raises(EngineError, match=r"is lost.*checkpoint '.*state'"):
+            BoostMetric(**options, engine=own).fit(X, y)
+    fit = BoostMetric(**options).fit(X, y)
+    assert fit.n_iter_ == 7
