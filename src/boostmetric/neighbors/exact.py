@@ -51,7 +51,8 @@ at least `MIN_SAMPLE`, or all, and about `MAX_SAMPLE` at most: 32 MB of products
 
 KEPT_VARIANCE, KEPT_VARIANCE_COMPILED = 0.93, 0.88
 """Share of the variance that sketches keep; less if candidates are tested by compiled loops.
-On MNIST these are 78 and 55 of 164 axes, the fastest of 0.90 to 0.95 and of 0.80 to 0.92 in single runs."""
+On MNIST these are 78 and 55 of 164 axes, in single runs the fastest of 0.90 to 0.95 and of 0.80 to
+0.92."""
 
 MAX_SKETCH = 0.75
 """Sketches with more than this share of the features save less time than they take."""
