@@ -101,15 +101,20 @@ class Interrupting:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         self.n_searches, self.number = 0, number
-        self.interrupted = False
-        sketch = exact.sketch
+        self.interrupted, self.n_tiles = False, 0
+        sketch, search_tile = exact.sketch, exact._Search._search_tile
 
         def interrupting(*arguments: Any) -> exact.Sketches:
             self.n_searches += 1
             self.interrupted = self.n_searches == self.number
             return sketch(*arguments)
 
+        def counting(search: Any, pair: Any) -> None:
+            self.n_tiles += self.interrupted
+            search_tile(search, pair)
+
         monkeypatch.setattr(exact, "sketch", interrupting)
+        monkeypatch.setattr(exact._Search, "_search_tile", counting)
 
     def __call__(self, progress: Progress) -> bool:
         return False
@@ -121,8 +126,11 @@ def test_an_interrupted_search_keeps_the_passes_before(
     expected = BoostMetric(max_iter=4, n_passes=1).fit(*blobs)
     whole = BoostMetric(max_iter=4, n_passes=3).fit(*blobs)
     options: dict[str, Any] = {"max_iter": 4, "n_passes": 3, "checkpoint": tmp_path / "c"}
-    with monkeypatch.context() as patch, listening(Interrupting(patch, 2)):
-        learner = BoostMetric(**options).fit(*blobs)
+    with monkeypatch.context() as patch:
+        listener = Interrupting(patch, 2)
+        with listening(listener):
+            learner = BoostMetric(**options).fit(*blobs)
+    assert listener.n_tiles == 0
     assert learner.status_ is Status.STOPPED
     assert set(learner.history_["pass"]) == {0}
     assert np.array_equal(learner.components_, expected.components_)

@@ -297,12 +297,15 @@ def test_a_search_ends_within_a_tile_of_the_request(
 
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array])
-def test_ties_are_exact_where_squares_have_more_bits_than_a_float(form: Any) -> None:
-    # N·a² for a number a of 24 bits: sums round differently, depending on their order.
+@pytest.mark.parametrize(("dtype", "factor"), [(np.float32, 1e-30), (np.float64, 0.1)])
+def test_ties_are_exact_where_squares_have_more_bits_than_a_float(
+    form: Any, dtype: type[np.floating], factor: float
+) -> None:
+    # Multiples of a number with many bits: sums of squares round, depending on their order.
     rng = np.random.default_rng(2)
-    whole = rng.integers(0, 3, (300, 30))
+    whole = rng.integers(0, 5, (300, 10))
     labels = np.arange(300) % 5
-    X = (whole * 1e-30).astype(np.float32)
+    X = (whole * factor).astype(dtype)
     targets, impostors = nearest_targets_and_impostors(form(X), Labels.of(labels), 4, 2)
     assert targets.tolist() == nearest_by_loop(whole, labels, 4, same=True)
     assert impostors.tolist() == nearest_by_loop(whole, labels, 2, same=False)

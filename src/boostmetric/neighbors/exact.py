@@ -45,12 +45,14 @@ from boostmetric.points import (
 TILE = 1024
 """Rows and columns of a tile: its products in float32 take 4 MB and stay in the cache."""
 
-MIN_SAMPLE, SAMPLED_SHARE = 512, 32
-"""First neighbors come from one in `SAMPLED_SHARE` points, or from more to have `MIN_SAMPLE`."""
+MIN_SAMPLE, SAMPLED_SHARE, MAX_SAMPLE = 512, 32, 8192
+"""First neighbors come from one in `SAMPLED_SHARE` points (one in 16 is similar on MNIST), from
+at least `MIN_SAMPLE`, or all, and about `MAX_SAMPLE` at most: 32 MB of products per thread."""
 
 KEPT_VARIANCE, KEPT_VARIANCE_COMPILED = 0.93, 0.88
 """Share of the variance that sketches keep; less if candidates are tested by compiled loops.
-On MNIST these are 78 and 55 of 164 axes, the fastest of those tried (0.80 to 0.95)."""
+On MNIST these are 78 and 55 of 164 axes, in single runs the fastest of 0.90 to 0.95 and of 0.80 to
+0.92."""
 
 MAX_SKETCH = 0.75
 """Sketches with more than this share of the features save less time than they take."""
@@ -209,9 +211,10 @@ class _Search:
         if not (self._tiles and self._other_tiles):
             return self._tables
         # 1) sketches, and first neighbors from a sample
-        self._begin(np.float64 if issparse(self._queries.points) else np.float32)
+        is_dense = not issparse(self._queries.points)
+        self._begin(np.float32 if is_dense else np.float64)
         floors = np.maximum(*self._floors)
-        if np.median(-floors) < MIN_FLOOR * np.median(self._sketches.allowance):
+        if is_dense and np.median(-floors) < MIN_FLOOR * np.median(self._sketches.allowance):
             self._begin(np.float64)
         # 2) tiles; those close to the diagonal first, as they are likely to be of one class
         if self._is_symmetric:
@@ -242,7 +245,7 @@ class _Search:
         codes, everyone = self._references.labels.codes, np.arange(len(self._references.rows))
         classes = slice(*np.searchsorted(codes, [tile.codes[0], tile.codes[-1] + 1]))
         for others in (everyone[classes], np.delete(everyone, classes)):
-            step = max(1, min(SAMPLED_SHARE, len(others) // MIN_SAMPLE))
+            step = max(1, min(SAMPLED_SHARE, len(others) // MIN_SAMPLE), len(others) // MAX_SAMPLE)
             sample = np.random.default_rng(0).permutation(others[::step])
             if len(sample) == 0:
                 continue
