@@ -34,9 +34,9 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The suite on the oldest versions that pyproject.toml admits.
+# The suite on the oldest versions that pyproject.toml admits, without worker processes of Dask.
 test-oldest: $(OLDEST)/.test
-	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -n auto --dist worksteal
+	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -n auto --dist worksteal -m "not cluster"
 
 # The numerical tests with the kernels of BLAS for several processors, and one and two threads.
 test-kernels: $(VENV)/.test

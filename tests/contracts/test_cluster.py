@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import read_only
-from drawn_problems import draw
+from drawn_problems import Reference, draw
 from test_same_bits import digest_of, drawn
 
 from boostmetric.boosting import boost
@@ -42,12 +42,9 @@ SHORT = {"one direction per step": 8, "batches": 24, "totally corrective": 12}
 KILLED_BEFORE = (2, 9)
 """Numbers of the queries before which a worker is killed; another one takes seconds to start."""
 
-N_PROBLEMS, N_PARTS = 300, 12
+N_PROBLEMS, N_PARTS = 204, 12
 MAX_DIRECTIONS = 4
 """Of a random problem; a round takes some 20 ms."""
-
-SEEDS_PER_GAP = 8
-"""Every so many problems the duality gap is computed, which takes hundreds of rounds."""
 
 
 @pytest.fixture(scope="module")
@@ -138,28 +135,39 @@ def test_objective_after_60_directions_is_that_of_a_local_fit(client: Any, name:
 
 
 @pytest.mark.parametrize("part", range(N_PARTS))
-def test_random_problems_agree_with_local_fits(part: int) -> None:
+def test_random_problems(part: int) -> None:
     failed = []
     with Dask() as engine:
         for seed in range(part, N_PROBLEMS, N_PARTS):
-            # In float32 the rounding of another layout may lead elsewhere within a few steps.
             problem = draw(seed)
             problem = replace(problem, X=problem.X.astype(np.float64))
-            limit = min(problem.options["max_iter"], MAX_DIRECTIONS)
-            if seed // N_PARTS % SEEDS_PER_GAP:
-                problem.options["tol"] = 0.0
+            options: Any = {
+                "max_iter": min(problem.options["max_iter"], MAX_DIRECTIONS),
+                "tol": 0.0,
+            }
             if isinstance(problem.loss, Hinge):
                 with pytest.raises(ValueError, match="does not work on Dask"):
                     problem.fit(engine=engine)
                 continue
             try:
-                local = problem.fit(max_iter=limit)
+                local = problem.fit(**options)
             except ValueError as error:  # data that are documented as invalid
                 with pytest.raises(ValueError, match=str(error)[:20]):
-                    problem.fit(engine=engine, max_iter=limit)
+                    problem.fit(engine=engine, **options)
                 continue
-            fit = problem.fit(engine=engine, max_iter=limit)
-            scale = max(abs(local.objective()), 1e-3 * abs(local.first_value) * local.value_unit)
-            if not abs(fit.objective() - local.objective()) <= 1e-6 * scale:
-                failed.append((seed, fit.objective(), local.objective(), problem.kinds))
+            fit = problem.fit(engine=engine, **options)
+            # 1) the objective is that of the metric, by another program, and never increases
+            reference = Reference(problem, fit.alpha)
+            rounding = reference.rounding(fit.metric, len(fit.history))
+            objective = fit.history[-1].objective if fit.history else fit.first_value
+            is_right = abs(reference.value(fit.metric) - objective) <= rounding
+            values = [fit.first_value, *(step.objective for step in fit.history)]
+            is_right &= bool(np.diff(values).max(initial=0.0) <= rounding)
+            # 2) one direction at a time leads where it does in memory; in larger steps, rounding
+            # may decide which comparisons of a loss with kinks are beyond them
+            if problem.options["block_size"] == 1 and problem.options["solver"] == "stagewise":
+                scale = max(abs(local.objective()), 1e-3 * abs(local.first_value))
+                is_right &= abs(objective - local.objective()) <= 1e-6 * scale
+            if not is_right:
+                failed.append((seed, objective, local.objective(), problem.kinds))
     assert not failed, "\n".join(map(str, failed))
