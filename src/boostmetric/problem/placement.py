@@ -28,8 +28,8 @@ from boostmetric.problem.operators import Operator
 from boostmetric.problem.regularizers import Trace
 
 COMPARISONS_PER_BLOCK = 1 << 18
-"""Of points in memory. A call of so many takes some 50 ms for 64 features, ten times as long as
-Dask needs for a task."""
+"""Of points in memory, at most: enough that a task takes much longer than Dask needs to send it
+(some 5 ms). Not tuned."""
 
 MIN_BLOCKS = 4
 """Of points in memory, so that a small cluster is used; a round of four tasks takes about 20 ms."""
