@@ -278,6 +278,10 @@ class Boosting:
         self.status, self.is_over = Status.MAX_ITER, False
         try:
             self._value()
+            # A snapshot may be that of a fit that has converged.
+            if self.history and self._gap_at is self.problem.M and self.is_optimal:
+                self.status, self.is_over = Status.CONVERGED, True
+                return
             while (left := max_iter - self.n_tried) > 0:
                 # 1) directions and coefficients; M is not changed
                 assert self.now is not None
