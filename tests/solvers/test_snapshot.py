@@ -15,6 +15,7 @@ from sklearn.datasets import load_wine
 
 from boostmetric import Boosting, Comparisons, Iteration, Operator, Trace, boost
 from boostmetric.boosting import Options, solve
+from boostmetric.engines import single_blas_thread
 from boostmetric.problem import Objective
 from boostmetric.solvers import Memory, SnapshotError
 from boostmetric.solvers.proposal import Schedule
@@ -276,7 +277,8 @@ def unit_of(problem: Objective) -> float:
 
 def solved(data: Data, loss: str, n_blocks: int, **options: Any) -> Boosting:
     problem = blocks_of(*data, loss, n_blocks, Trace(0.0))
-    return solve(problem, unit_of(problem), cast(Options, options))
+    with single_blas_thread():  # as in `boost`
+        return solve(problem, unit_of(problem), cast(Options, options))
 
 
 @pytest.mark.parametrize("loss", SMOOTH)
