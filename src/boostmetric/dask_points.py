@@ -42,7 +42,7 @@ class DaskPoints:
     Parameters
     ----------
     chunks : delayed arrays (n_c, D), none of them empty
-    summaries : of the chunks, in the same order, or None
+    sizes : the number of rows of each chunk
     n_features, dtype : D, and float32 or float64
     engine : computes what is asked for
 
