@@ -32,7 +32,7 @@ COMPARISONS_PER_BLOCK = 1 << 18
 (some 5 ms). Not tuned."""
 
 MIN_BLOCKS = 4
-"""Of points in memory, so that a small cluster is used; a round of four tasks takes 23 to 46 ms (decision 40)."""
+"""Of points in memory, so that a small cluster is used; a round of four tasks takes 23 to 46 ms."""
 
 
 @dataclass(frozen=True, eq=False)
