@@ -30,13 +30,11 @@ from boostmetric.problem import (
     Objective,
     Trace,
     as_loss,
-    block,
     comparison_operator,
 )
 from boostmetric.solvers import Boosting
 
 SMALL_CHUNKS = {
-    (block, "MEASURES_AT_ONCE"): 1 << 12,
     (comparison_operator, "CHUNK_ENTRIES"): 1 << 12,
     (comparison_operator, "MIN_CHUNK"): 1 << 9,
 }

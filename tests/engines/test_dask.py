@@ -19,6 +19,7 @@ from boostmetric.dask_points import DaskPoints, collect
 from boostmetric.engines import Dask, EngineError, Lazy, Local, Threads, as_engine, dask
 from boostmetric.estimators import CheckpointError
 from boostmetric.estimators.callbacks import listening
+from boostmetric.neighbors.index import make_index
 from boostmetric.points import checksum, row_hashes
 from boostmetric.problem import as_loss, place_objective, placement
 
@@ -303,12 +304,13 @@ def test_comparisons_of_a_collection_and_early_stopping(
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("multilabel", [False, True])
 def test_neighbors_are_those_of_the_search_in_memory(
-    client: Any, dtype: type[np.floating], weighted: bool
+    client: Any, dtype: type[np.floating], weighted: bool, multilabel: bool
 ) -> None:
     rng = np.random.default_rng(0)
     X = rng.integers(-4, 5, size=(300, 3)).astype(dtype) / 10  # many ties and equal points
-    y = rng.integers(3, size=300)
+    y = rng.integers(2, size=(300, 4)) if multilabel else rng.integers(3, size=300)
     weights = (np.arange(300) % 5 > 0).astype(float) if weighted else None
     expected = Comparisons.from_labels(X, y, 4, 7, sample_weight=weights)
     with Dask(client) as engine:
@@ -332,11 +334,39 @@ def test_neighbors_that_a_class_does_not_have(client: Any) -> None:
 def test_what_requires_points_in_memory(client: Any, labeled: tuple[NDArray, NDArray]) -> None:
     X, y = labeled
     lazy = da.from_array(X, chunks=80)
-    with client.as_current():
-        with pytest.raises(ValueError, match="init='lda' requires X in memory"):
-            BoostMetric(init="lda").fit(lazy, y)
-        with pytest.raises(ValueError, match="neighbors='exact'"):
-            BoostMetric(neighbors="approximate").fit(lazy, y)
+    with (
+        client.as_current(),
+        pytest.raises(ValueError, match="init='lda' requires X in memory"),
+    ):
+        BoostMetric(init="lda").fit(lazy, y)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of FAISS
+@pytest.mark.parametrize("n_classes", [3, 40])  # one index per class and chunk, or per digit
+def test_every_chunk_has_an_index(client: Any, n_classes: int) -> None:
+    pytest.importorskip("faiss")
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(2400, 5)), rng.integers(n_classes, size=2400)
+    X[:100] = X[1200:1300]
+    with Dask(client) as engine:
+        points = DaskPoints.of(da.from_array(X, chunks=(800, 5)), engine)
+        expected = Comparisons.from_labels(points, y)
+        found = Comparisons.from_labels(points, y, neighbors="approximate")
+    assert found.recall is not None
+    assert found.recall > 0.95
+    pairs = {tuple(pair) for pair in expected.pairs.tolist()}
+    same = np.mean([tuple(pair) in pairs for pair in found.pairs.tolist()])
+    assert same == pytest.approx(found.recall, abs=0.05)
+
+
+def test_an_index_can_be_sent_to_another_worker() -> None:
+    pytest.importorskip("faiss")
+    points = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
+    index = make_index("approximate", 1)
+    index.fit(points)
+    expected = index.kneighbors(points, 4)
+    found = pickle.loads(pickle.dumps(index)).kneighbors(points, 4)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_candidates_of_cross_validation_may_use_an_engine(

@@ -19,7 +19,6 @@ from boostmetric.problem import (
     Comparisons,
     Operator,
     Step,
-    block,
     comparison_operator,
 )
 from boostmetric.problem.step import Position
@@ -272,7 +271,6 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch, entries: int = 40, n_spans: in
     monkeypatch.setattr(comparison_operator, "CHUNK_ENTRIES", entries)
     monkeypatch.setattr(comparison_operator, "MAX_SPANS", n_spans)
     monkeypatch.setattr(comparison_operator, "MIN_CHUNK", 20)
-    monkeypatch.setattr(block, "MEASURES_AT_ONCE", 17)
 
 
 def everything(operator: ComparisonOperator, rng: np.random.Generator) -> list[NDArray]:

@@ -477,7 +477,7 @@ def test_chunks_of_a_loss_are_the_whole(
     directions = np.linalg.qr(rng.standard_normal((3, 2)))[0]
     start, step = (Step(directions, np.array(coefs)) for coefs in ([0.3, 0.1], [0.7, 0.2]))
     results = []
-    for smallest, n_chunks in ((7, 5), (100, 1)):
+    for smallest, n_chunks in ((7, 4), (100, 1)):
         monkeypatch.setattr(comparison_operator, "MIN_CHUNK", smallest)
         with Threads(n_jobs) as threads:
             operator = ComparisonOperator(X, comparisons, threads=threads)

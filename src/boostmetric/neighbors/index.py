@@ -20,14 +20,15 @@ impostors in the time in which its cells found 95 %.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature
 from math import ceil
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,60 +160,120 @@ def indexed_targets_and_impostors(
     check_index(index)
     threads = threads or Threads(1)
     places, position = Places.of(X, labels)
-    points = centred(places.points)
-    scale(points, -binary_exponent(points))
-    create: Callable[[], Index] = partial(clone, index, safe=False)
-    if isinstance(index, str):
-        points = points.astype(np.float32, copy=False)
-        create = partial(_Faiss, threads.n_jobs)
-    tables = [Table.empty(len(points), k) for k in (n_targets, n_impostors)]
-    for side, answers in _answers(points, places.labels.codes, (n_targets, n_impostors), create):
-        i, j = answers
-        squares = pair_squares(places.points, i, places.points, j)
-        tables[side].offer(i, places.rows[j], squares)
-    recall = _measured_recall(places, tables, threads)
+    exponent = binary_exponent(centred(places.points))
+    part = IndexedPart(
+        places, places.points.mean(axis=0), exponent, partial(make_index, index, threads.n_jobs)
+    )
+    tables = part.search(places, (n_targets, n_impostors))
+    sample = sample_positions(len(places.rows))
+    true_tables = search_part(places[sample], places, (n_targets, n_impostors), threads=threads)
+    recall = measured_recall(tables, sample, true_tables)
     return tables[TARGETS].rows[position], tables[IMPOSTORS].rows[position], recall
 
 
-def _answers(
-    points: NDArray, codes: NDArray, n_neighbors: tuple[int, int], create: Callable[[], Index]
-) -> Iterator[tuple[int, tuple[NDArray, NDArray]]]:
-    """The sides and pairs (query, neighbor) that indexes on groups of classes suggest."""
-
-    def fitted(members: NDArray) -> Index:
-        index = create() if len(members) > MIN_INDEXED else _BruteForce()
-        index.fit(points[members])
-        return index
-
-    def query(
-        side: int, index: Index, members: NDArray, queries: NDArray
-    ) -> Iterator[tuple[int, tuple[NDArray, NDArray]]]:
-        # The first target of a point is the point itself.
-        wanted = min(len(members), n_neighbors[side] + (side == TARGETS))
-        for begin in range(0, len(queries), N_QUERIES):
-            chunk = queries[begin : begin + N_QUERIES]
-            positions = _checked_positions(index, points[chunk], wanted, len(members))
-            line, column = np.nonzero(positions != NONE)
-            i, j = chunk[line], members[positions[line, column]]
-            yield side, (i[i != j], j[i != j])
-
-    _, starts, classes = np.unique(codes, return_index=True, return_inverse=True)
-    groupings = list(_groupings(classes.reshape(-1)))
-    for group in groupings:
-        for value in range(int(group.max()) + 1):
-            members = np.flatnonzero(group == value)
-            index = fitted(members)
-            yield from query(IMPOSTORS, index, members, np.flatnonzero(group != value))
-            if len(groupings) == 1:
-                yield from query(TARGETS, index, members, members)
-    if len(groupings) > 1:
-        for members in np.split(np.arange(len(points)), starts[1:]):
-            yield from query(TARGETS, fitted(members), members, members)
+def make_index(index: str | Index, n_threads: int) -> Index:
+    """A new index, the built-in one or a copy of the given one."""
+    if isinstance(index, str):
+        return _Faiss(n_threads)
+    copy: Index = clone(index, safe=False)
+    return copy
 
 
-def _groupings(classes: NDArray) -> Iterator[NDArray]:
+class IndexedPart:
+    """Indexes of points, all or a part of them, by groups of classes.
+
+    Parameters
+    ----------
+    references : the points to be found
+    center, exponent : indexes receive points less the center, divided by 2**exponent
+    create : makes an index
+
+    Notes
+    -----
+    Indexes are created when they are first used and not kept, unless `build` is called.
+    """
+
+    def __init__(
+        self, references: Places, center: NDArray, exponent: int, create: Callable[[], Index]
+    ) -> None:
+        self._references, self._center, self._exponent = references, center, exponent
+        self._create = create
+        self._groups: list[_Group] | None = None
+
+    def build(self) -> Self:
+        """Create all indexes, to be used by several searches."""
+        self._groups = list(self._make_groups())
+        return self
+
+    def search(self, queries: Places, n_neighbors: tuple[int, int]) -> tuple[Table, Table]:
+        """The nearest targets and impostors of the queries that the indexes find."""
+        references, codes = self._references, queries.labels.codes
+        points = self._scaled(queries.points)
+        tables = tuple(Table.empty(len(points), k) for k in n_neighbors)
+        digits = list(_groupings(codes, queries.labels.sets.shape[0]))
+        for group in self._make_groups() if self._groups is None else self._groups:
+            values = codes if group.digit is None else digits[group.digit]
+            is_member = values == group.value
+            for side in group.sides:
+                asking = np.flatnonzero(is_member if side == TARGETS else ~is_member)
+                # The first target of a point is the point itself, if it is a reference.
+                wanted = min(len(group.members), n_neighbors[side] + (side == TARGETS))
+                for begin in range(0, len(asking), N_QUERIES):
+                    chunk = asking[begin : begin + N_QUERIES]
+                    positions = _checked_positions(
+                        group.index, points[chunk], wanted, len(group.members)
+                    )
+                    line, column = np.nonzero(positions != NONE)
+                    i, j = chunk[line], group.members[positions[line, column]]
+                    differ = queries.rows[i] != references.rows[j]
+                    i, j = i[differ], j[differ]
+                    squares = pair_squares(queries.points, i, references.points, j)
+                    tables[side].offer(i, references.rows[j], squares)
+        return tables[TARGETS], tables[IMPOSTORS]
+
+    def _make_groups(self) -> Iterator[_Group]:
+        codes = self._references.labels.codes
+        points = self._scaled(self._references.points)
+
+        def group(
+            digit: int | None, value: int, members: NDArray, sides: tuple[int, ...]
+        ) -> _Group:
+            index = self._create() if len(members) > MIN_INDEXED else _BruteForce()
+            index.fit(points[members])
+            return _Group(digit, value, members, sides, index)
+
+        groupings = list(_groupings(codes, self._references.labels.sets.shape[0]))
+        both = (IMPOSTORS, TARGETS) if len(groupings) == 1 else (IMPOSTORS,)
+        for digit, values in enumerate(groupings):
+            for value in np.unique(values):
+                yield group(digit, value, np.flatnonzero(values == value), both)
+        if len(groupings) > 1:
+            for code in np.unique(codes):
+                yield group(None, code, np.flatnonzero(codes == code), (TARGETS,))
+
+    def _scaled(self, points: NDArray) -> NDArray:
+        scaled: NDArray = points - self._center
+        scale(scaled, -self._exponent)
+        return scaled
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """An index of the points whose class has some value at a digit, or, for None, is this one.
+
+    `sides` are what it answers: targets of points in the group, impostors of all others.
+    """
+
+    digit: int | None
+    value: int
+    members: NDArray
+    sides: tuple[int, ...]
+    index: Index
+
+
+def _groupings(classes: NDArray, n_classes: int) -> Iterator[NDArray]:
     """Groups of classes 0, 1, …: the group of each point. Any two classes differ in one of them."""
-    n_classes, n_digits = int(classes.max()) + 1, 1
+    n_digits = 1
     while (base := ceil(n_classes ** (1 / n_digits))) > MAX_GROUPS:
         n_digits += 1
     for _ in range(n_digits):
@@ -238,12 +299,15 @@ def _checked_positions(index: Index, queries: NDArray, wanted: int, n_members: i
     return np.maximum(positions.astype(np.intp), NONE)
 
 
-def _measured_recall(places: Places, tables: list[Table], threads: Threads) -> float:
-    """The share of the true neighbors of a sample that the tables contain."""
-    n = len(places.rows)
-    sample = np.random.default_rng(0).choice(n, min(N_SAMPLED, n), replace=False)
-    n_neighbors = tables[TARGETS].rows.shape[1], tables[IMPOSTORS].rows.shape[1]
-    true_tables = search_part(places[sample], places, n_neighbors, threads=threads)
+def sample_positions(n: int) -> NDArray:
+    """Of n points, those on which the recall is measured."""
+    return np.random.default_rng(0).choice(n, min(N_SAMPLED, n), replace=False)
+
+
+def measured_recall(
+    tables: Sequence[Table], sample: NDArray, true_tables: Sequence[Table]
+) -> float:
+    """The share of the true neighbors of a sample that the tables contain; it is logged."""
     n_found, n_exist = np.zeros(2, dtype=int), np.zeros(2, dtype=int)
     for side, (table, true) in enumerate(zip(tables, true_tables, strict=True)):
         squares = table.squares[sample]
@@ -287,6 +351,7 @@ class _Faiss:
         self._n_threads = n_threads
 
     def fit(self, X: NDArray, /) -> None:
+        X = X.astype(np.float32, copy=False)
         n, n_features = X.shape
         n_cells = min(n, int(2 * n**0.5))
         self._centers = self._faiss.IndexFlatL2(n_features)  # the index does not keep it alive
@@ -300,8 +365,17 @@ class _Faiss:
 
     def kneighbors(self, X: NDArray, n_neighbors: int, /) -> tuple[NDArray, NDArray]:
         with self._limited_threads():
-            squares, positions = self._index.search(X, n_neighbors)
+            squares, positions = self._index.search(X.astype(np.float32, copy=False), n_neighbors)
         return squares, positions
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Faiss._restore, (self._n_threads, self._faiss.serialize_index(self._index))
+
+    @classmethod
+    def _restore(cls, n_threads: int, serialized: NDArray) -> _Faiss:
+        restored = cls(n_threads)
+        restored._index = restored._faiss.deserialize_index(serialized)
+        return restored
 
     @contextmanager
     def _limited_threads(self) -> Iterator[None]:

@@ -1,11 +1,12 @@
 """Nearest targets and impostors of points on a cluster, chunk against chunk.
 
-The search of two chunks is a task of the cluster; its tables are those of the exact search, so the
-result is the same as in memory.
+The search of two chunks is a task of the cluster. Tables of the exact search are the same as in
+memory; with an index there is one for every chunk.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -15,13 +16,24 @@ from numpy.typing import NDArray
 from boostmetric.dask_points import DaskPoints
 from boostmetric.labels import Labels
 from boostmetric.neighbors.exact import Places, search_part
+from boostmetric.neighbors.index import (
+    Index,
+    IndexedPart,
+    make_index,
+    measured_recall,
+    sample_positions,
+)
 from boostmetric.neighbors.ranking import Table, merge
 from boostmetric.points import row_hashes, scale
 
 
 def nearest_in_parts(
-    X: DaskPoints, rows: NDArray, labels: Labels, n_targets: int, n_impostors: int
-) -> tuple[NDArray, NDArray]:
+    X: DaskPoints,
+    rows: NDArray,
+    labels: Labels,
+    n_neighbors: tuple[int, int],
+    index: str | Index | None = None,
+) -> tuple[NDArray, NDArray, float | None]:
     """For each of the given rows its nearest targets and impostors among them.
 
     Parameters
@@ -29,12 +41,14 @@ def nearest_in_parts(
     X : all points
     rows : those that take part, sorted
     labels : of these rows
-    n_targets, n_impostors : numbers of neighbors
+    n_neighbors : numbers of targets and of impostors
+    index : as for `indexed_targets_and_impostors`; None searches exactly
 
     Returns
     -------
     targets, impostors : arrays of shape (len(rows), n_targets) and (len(rows), n_impostors) of
         positions in `rows`, nearest first; `NONE` where there are no more
+    recall : of the index, or None
     """
     # 1) the first of equal points represents all
     hashes = np.concatenate(X.map(_row_keys))[rows]
@@ -52,15 +66,34 @@ def nearest_in_parts(
         if begin < end:
             own = positions[begin:end]
             parts.append(make_part(chunk, rows[own] - start, own, labels[own], X.exponent))
+
+    def search_all(queries: Any, references: list[Any], search: Any) -> tuple[Any, Any]:
+        """A task that searches everywhere and merges what it finds."""
+        return _merge, tuple(search(queries, part, n_neighbors) for part in references)
+
     # 3) every chunk against every other one
-    counts = n_targets, n_impostors
-    found = X.compute(
-        [(_merge, tuple(search(part, other, counts) for other in parts)) for part in parts]
-    )
-    # 4) for all rows
+    if index is None:
+        found = X.compute([search_all(part, parts, search) for part in parts])
+    else:
+        center = X.mean * X.dtype.type(2.0**-X.exponent)
+        make_indexes = delayed(_indexed, pure=False)
+        indexed = [make_indexes(part, center, partial(make_index, index, 1)) for part in parts]
+        search_index = delayed(_search_index, pure=False)
+        found = X.compute([search_all(part, indexed, search_index) for part in parts])
+    tables = [_stack(tables) for tables in zip(*found, strict=True)]
+    # 4) the recall on a sample
+    recall = None
+    if index is not None:
+        sample = sample_positions(len(positions))
+        points = X[rows[positions[sample]]]
+        scale(points, -X.exponent)
+        queries = Places(points, positions[sample], labels[positions[sample]])
+        (true_tables,) = X.compute([search_all(delayed(queries), parts, search)])
+        recall = measured_recall(tables, sample, true_tables)
+    # 5) for all rows
     place = np.searchsorted(positions, representative)
-    targets, impostors = (np.concatenate(tables)[place] for tables in zip(*found, strict=True))
-    return targets, impostors
+    targets, impostors = (table.rows[place] for table in tables)
+    return targets, impostors, recall
 
 
 def _part(
@@ -71,9 +104,23 @@ def _part(
     return Places(points, positions, labels)
 
 
-def _merge(threads: Any, *found: tuple[Table, Table]) -> list[NDArray]:
-    """The targets and the impostors in all parts, as positions."""
-    return [merge(tables).rows for tables in zip(*found, strict=True)]
+def _indexed(part: Places, center: NDArray, create: Any) -> IndexedPart:
+    return IndexedPart(part, center, 0, create).build()
+
+
+def _search_index(queries: Places, part: IndexedPart, n_neighbors: tuple[int, int]) -> Any:
+    return part.search(queries, n_neighbors)
+
+
+def _merge(threads: Any, *found: tuple[Table, Table]) -> list[Table]:
+    """The targets and the impostors in all parts."""
+    return [merge(tables) for tables in zip(*found, strict=True)]
+
+
+def _stack(tables: tuple[Table, ...]) -> Table:
+    """The lists of all queries."""
+    squares, rows = zip(*((table.squares, table.rows) for table in tables), strict=True)
+    return Table(np.concatenate(squares), np.concatenate(rows))
 
 
 def _row_keys(chunk: NDArray) -> NDArray:

@@ -11,7 +11,7 @@ lost is created again and repeats the steps with the same arithmetic, which give
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,14 +22,10 @@ from scipy.sparse.linalg import LinearOperator
 
 from boostmetric.engines import Threads
 from boostmetric.metric import Metric
-from boostmetric.problem.comparison_operator import even_chunks, sum_in_order
+from boostmetric.problem.comparison_operator import sum_in_order
 from boostmetric.problem.losses import Loss, NotANumberError, is_mergeable
 from boostmetric.problem.operators import Operator
 from boostmetric.problem.step import Position, Step
-
-MEASURES_AT_ONCE = 1 << 20
-"""Measures in a chunk that a thread multiplies by coefficients, at least: that takes half a
-millisecond, several times as long as waking a thread."""
 
 MAX_ENTRIES = 1 << 25
 """Measures of directions that are kept, at most (256 MB in float64). Beyond that, or with more than
@@ -145,7 +141,7 @@ class Block:
             return None
         h = self._responses(direction)
 
-        def sums_of(number: int, duals: NDArray) -> tuple[NDArray]:
+        def sums_of(number: int, duals: NDArray) -> NDArray:
             """Over a chunk: Σ u·h, Σ|u·h| and, at w = 0, three more."""
             part = h[self.operator.chunks[number]]
             products = duals * part
@@ -156,14 +152,14 @@ class Block:
                 sizes *= part
                 sums[3] = (sizes * np.maximum(part, 0)).sum()
                 sums[4] = (sizes * np.minimum(part, 0)).sum()
-            return (np.array(sums),)
+            return np.array(sums)
 
         if coef == 0:
             value, duals = self._loss_here()
-            (sums,) = self._sums(sums_of, duals)
+            sums = self._sum_over_chunks(sums_of, duals)
         else:
             step = Step(direction[:, None], np.array([coef]))
-            margins, (value, duals), (sums,) = self._evaluate(self._margins_after(step), sums_of)
+            margins, (value, duals), sums = self._evaluate(self._margins_after(step), sums_of)
             self._tried = (step.directions, step.coefs, 1.0, margins, (value, duals))
         return np.append(value, sums)
 
@@ -183,25 +179,24 @@ class Block:
             return None
         operator, measures = self.operator, self._measures(directions)
 
-        def sums_of(number: int, duals: NDArray) -> tuple[NDArray, ...]:
-            """Over a chunk: the derivative in s, and the duals by measure."""
-            slope = np.zeros(1)
-            if with_scale:
-                part = operator.chunks[number]
-                old = self._plus_gaps(self._margins[part], part)
-                slope[0] = np.sum(duals * old, dtype=np.float64)
-            return (slope,) if measures is None else (slope, operator.collect_chunk(duals, number))
+        def slope_in_scale(number: int, duals: NDArray) -> NDArray:
+            """Over a chunk."""
+            if not with_scale:
+                return np.zeros(1)
+            part = operator.chunks[number]
+            old = self._plus_gaps(self._margins[part], part)
+            return np.array([np.sum(duals * old, dtype=np.float64)])
 
-        margins, (value, duals), sums = self._evaluate(
-            self._margins_after(Step(directions, coefs, scale)), sums_of
+        margins, (value, duals), slope = self._evaluate(
+            self._margins_after(Step(directions, coefs, scale)), slope_in_scale
         )
         self._tried = (directions, coefs, scale, margins, (value, duals))
         if measures is not None:
-            slopes = self._weigh(sums[1], measures)
+            slopes = self._weigh(lambda number: operator.collect_chunk(duals, number), measures)
         else:
             images = operator.scatter_matrix(duals) @ directions
             slopes = np.einsum("dj,dj->j", directions, images)
-        return np.concatenate([[value], -sums[0], -slopes])
+        return np.concatenate([[value], -slope, -slopes])
 
     def largest_value(
         self, position: Position, directions: NDArray, scale: float, coefs: NDArray
@@ -225,7 +220,9 @@ class Block:
         if measures is not None:
             if self._measure_weights is None:
                 self._measure_weights = operator.collect_sizes(weights)
-            sizes = self._weigh(self._measure_weights, measures, absolute=True)
+            per_measure, chunks = self._measure_weights, operator.measure_chunks
+            positive = measures if operator.MEASURES_ARE_SQUARES else np.abs(measures)
+            sizes = self._weigh(lambda number: per_measure[chunks[number]], positive)
         else:
             images = operator.absolute_scatter(weights) @ directions
             sizes = np.einsum("dj,dj->j", directions, images)
@@ -366,23 +363,18 @@ class Block:
         def fill(rows: slice) -> None:
             np.dot(measures[rows], coefs, out=combined[rows])
 
-        self.threads.map(fill, self._rows_of(measures))
+        self.threads.map(fill, self.operator.measure_chunks)
         return combined
 
-    def _weigh(self, weights: NDArray, measures: NDArray, absolute: bool = False) -> NDArray:
-        """measuresᵀ·weights, or with absolute values of measures, of shape (k,), in float64."""
-        weights = weights.astype(measures.dtype, copy=False)
+    def _weigh(self, weights_of: Callable[[int], NDArray], measures: NDArray) -> NDArray:
+        """measuresᵀ·weights, of shape (k,), in float64, from the weights of a chunk of measures."""
+        chunks = self.operator.measure_chunks
 
-        def weigh_chunk(rows: slice) -> NDArray:
-            part = np.abs(measures[rows]) if absolute else measures[rows]
+        def weigh_chunk(number: int) -> NDArray:
             # Unlike @, np.dot lets other threads work meanwhile.
-            return np.dot(weights[rows], part).astype(np.float64)
+            return np.dot(weights_of(number), measures[chunks[number]]).astype(np.float64)
 
-        return sum_in_order(self.threads.map(weigh_chunk, self._rows_of(measures)))
-
-    @staticmethod
-    def _rows_of(measures: NDArray) -> list[slice]:
-        return even_chunks(len(measures), max(1, MEASURES_AT_ONCE // max(1, measures.shape[1])))
+        return sum_in_order(self.threads.map(weigh_chunk, range(len(chunks))))
 
     def _responses(self, direction: NDArray) -> NDArray:
         if self._response is None or not np.array_equal(self._response[0], direction):
@@ -415,13 +407,14 @@ class Block:
 
     def _loss(self, margins: NDArray) -> tuple[float, NDArray]:
         """F(ρ) and the duals; raises a NotANumberError if they are NaN."""
-        return self._evaluate(lambda number: margins[self.operator.chunks[number]])[1]
+        parts = self.operator.chunks
+        return self._evaluate(lambda number: margins[parts[number]], lambda *_: np.zeros(0))[1]
 
     def _evaluate(
         self,
         margins_of: Callable[[int], NDArray],
-        sums_of: Callable[[int, NDArray], tuple[NDArray, ...]] | None = None,
-    ) -> tuple[NDArray, tuple[float, NDArray], list[NDArray]]:
+        sums_of: Callable[[int, NDArray], NDArray],
+    ) -> tuple[NDArray, tuple[float, NDArray], NDArray]:
         """Margins, F and the duals there, and sums over terms that are linear in the duals.
 
         All of it in one go for each chunk, as waking the threads takes time. Raises a
@@ -430,31 +423,29 @@ class Block:
         Parameters
         ----------
         margins_of : the margins of a chunk, by its number
-        sums_of : arrays to be summed over all chunks, from the number of a chunk and its duals
+        sums_of : an array to be summed over all chunks, from the number of a chunk and its duals
         """
         loss, parts = self.loss, self.operator.chunks
-        margins = np.empty_like(self._margins)
-        duals = np.empty_like(self._margins)
-
-        def evaluate_chunk(number: int) -> tuple[float, tuple[NDArray, ...]]:
-            part = parts[number]
-            margins[part] = margins_of(number)
-            weights = None if self.weights is None else self.weights[part]
-            value, found = loss.value_and_duals(margins[part], weights)
-            duals[part] = found
-            return value, () if sums_of is None else sums_of(number, found)
-
         if not self._has_chunks:
             margins = self._joined(margins_of)
             value, duals = loss.value_and_duals(margins, self.weights)
-            sums = [] if sums_of is None else self._sums(sums_of, duals)
+            sums = self._sum_over_chunks(sums_of, duals)
         else:
+            margins, duals = np.empty_like(self._margins), np.empty_like(self._margins)
+
+            def evaluate_chunk(number: int) -> tuple[float, NDArray]:
+                part = parts[number]
+                margins[part] = margins_of(number)
+                weights = None if self.weights is None else self.weights[part]
+                value, duals[part] = loss.value_and_duals(margins[part], weights)
+                return value, sums_of(number, duals[part])
+
             values, found = zip(*self.threads.map(evaluate_chunk, self._numbers), strict=True)
             value, factors = loss.merge(np.array(values))
             if (factors != 1).any():
                 for part, factor in zip(parts, factors.astype(duals.dtype), strict=True):
                     duals[part] *= factor
-            sums = _merge(found, factors)
+            sums = factors @ np.array(found)
         if np.isnan(value + duals.sum()) and np.isfinite(margins).all():
             raise NotANumberError(
                 f"{loss!r} returns NaN for finite margins between {margins.min():g} and "
@@ -462,33 +453,21 @@ class Block:
             )
         return margins, (value, duals), sums
 
-    def _sums(
-        self, sums_of: Callable[[int, NDArray], tuple[NDArray, ...]], duals: NDArray
-    ) -> list[NDArray]:
+    def _sum_over_chunks(
+        self, sums_of: Callable[[int, NDArray], NDArray], duals: NDArray
+    ) -> NDArray:
         """The same sums for duals that are known."""
         parts = self.operator.chunks
-
-        def sums_of_chunk(number: int) -> tuple[NDArray, ...]:
-            return sums_of(number, duals[parts[number]])
-
-        found = self.threads.map(sums_of_chunk, self._numbers)
-        return _merge(found, np.ones(len(found)))
+        found = self.threads.map(
+            lambda number: sums_of(number, duals[parts[number]]), self._numbers
+        )
+        return sum_in_order(found)
 
     def _minus_gaps(self, values: NDArray, part: slice = ALL) -> NDArray:
         return values if self.gaps is None else values - self.gaps[part]
 
     def _plus_gaps(self, margins: NDArray, part: slice = ALL) -> NDArray:
         return margins if self.gaps is None else margins + self.gaps[part]
-
-
-def _merge(parts: Sequence[tuple[NDArray, ...]], factors: NDArray) -> list[NDArray]:
-    """For each of the arrays that all parts have, its sum, in order, weighted by the factors."""
-    if (factors != 1).any():
-        parts = [
-            tuple(array * array.dtype.type(factor) for array in part)
-            for part, factor in zip(parts, factors, strict=True)
-        ]
-    return [sum_in_order(list(arrays)) for arrays in zip(*parts, strict=True)]
 
 
 Recipe = Callable[[Threads], Block]

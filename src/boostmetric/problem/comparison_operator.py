@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
-from scipy.sparse import csc_matrix, csr_matrix, issparse
+from scipy.sparse import csr_matrix, issparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import LinearOperator
 
@@ -44,11 +44,11 @@ MAX_SPANS = 16
 """Partial sums of shape (D, D) at most; each is the sum over a span of consecutive chunks."""
 
 MIN_CHUNK = 100_000
-"""Comparisons in a chunk, at least, unless there are fewer. A thread needs the interpreter before
-each of some thirty array operations on a chunk, so smaller chunks gain nothing."""
+"""Comparisons or pairs in a chunk, at least, unless there are fewer. A thread needs the interpreter
+before each of some thirty array operations on a chunk, so smaller chunks gain nothing."""
 
-MAX_CHUNKS = 8
-"""Chunks, at most: each takes P numbers when duals are collected by pair."""
+MAX_CHUNKS = 64
+"""Chunks, at most; with more, the interpreter would take a noticeable part of the time."""
 
 
 class ComparisonOperator(Operator):
@@ -74,6 +74,8 @@ class ComparisonOperator(Operator):
     >>> operator.responses(np.array([0.0, 1.0]))
     array([9.])
     """
+
+    MEASURES_ARE_SQUARES = True
 
     def __init__(
         self,
@@ -115,8 +117,11 @@ class ComparisonOperator(Operator):
         self._columns[self._row_starts[:-1]] = points[:-1]
         m = len(comparisons)
         self._chunks = even_chunks(m, MIN_CHUNK)
-        self._far, self._near = pair[comparisons.far], pair[comparisons.near]
-        self._incidence = incidence(self._far, self._near, len(pair), self._chunks, X.dtype)
+        self._measure_chunks = even_chunks(len(pair), MIN_CHUNK)
+        expand = incidence(pair[comparisons.far], pair[comparisons.near], len(pair), X.dtype)
+        collect = expand.T.tocsr()
+        self._expand = [expand[part] for part in self._chunks]
+        self._collect = [collect[part] for part in self._measure_chunks]
 
     def project(self, basis: NDArray) -> Operator:
         """The same comparisons of the points X·basis, for a basis of shape (D, d)."""
@@ -136,6 +141,11 @@ class ComparisonOperator(Operator):
     def chunks(self) -> list[slice]:
         """Chunks of comparisons."""
         return self._chunks
+
+    @property
+    def measure_chunks(self) -> list[slice]:
+        """Chunks of pairs."""
+        return self._measure_chunks
 
     def scatter(self, duals: NDArray) -> NDArray | LinearOperator:
         """Â = Σ_r u_r·A_r = XᵀLX, as a matrix, or as an operator if D is large.
@@ -193,34 +203,24 @@ class ComparisonOperator(Operator):
 
     def collect(self, duals: NDArray) -> NDArray:
         """The adjoint of `expand`: q_p = Σ_{r: far=p} u_r − Σ_{r: near=p} u_r, of shape (P,)."""
-        return self._collect(duals)
+        parts = self.threads.map(
+            lambda number: self.collect_chunk(duals, number), range(len(self.measure_chunks))
+        )
+        return np.concatenate(parts)
 
     def collect_sizes(self, sizes: NDArray) -> NDArray:
         """Σ_{r: far=p} s_r + Σ_{r: near=p} s_r, of shape (P,)."""
-        return self._collect(sizes, absolute=True)
+        return np.concatenate(self.threads.map(lambda part: abs(part) @ sizes, self._collect))
 
     def expand_chunk(self, squares: NDArray, number: int) -> NDArray:
         """`expand` for the comparisons of a chunk."""
-        part = self._chunks[number]
-        differences = squares.take(self._far[part], mode="clip")
-        differences -= squares.take(self._near[part], mode="clip")
+        differences: NDArray = self._expand[number] @ squares
         return differences
 
-    def collect_chunk(self, duals: NDArray, number: int, absolute: bool = False) -> NDArray:
-        """What the duals of a chunk contribute to `collect`, or to `collect_sizes`."""
-        columns = self._incidence[number]
-        if absolute:  # abs(columns) would sort the indices in place, but not the entries they share
-            arrays = np.abs(columns.data), columns.indices, columns.indptr
-            columns = csc_matrix(arrays, shape=columns.shape)
-        collected: NDArray = columns @ duals
+    def collect_chunk(self, duals: NDArray, number: int) -> NDArray:
+        """`collect` for the pairs of a chunk, from the duals of all comparisons."""
+        collected: NDArray = self._collect[number] @ duals
         return collected
-
-    def _collect(self, numbers: NDArray, absolute: bool = False) -> NDArray:
-        parts = self.threads.map(
-            lambda number: self.collect_chunk(numbers[self.chunks[number]], number, absolute),
-            range(len(self.chunks)),
-        )
-        return sum_in_order(parts)
 
     def values_of(self, matrix: NDArray) -> NDArray:
         """⟨A_r, N⟩ for a symmetric matrix N that need not be positive, shape (m,).
@@ -319,37 +319,28 @@ def chunks(n: int, size: int) -> list[slice]:
 
 
 def even_chunks(n: int, least: int) -> list[slice]:
-    """At most `MAX_CHUNKS` chunks of about equal size, of no fewer than `least` rows.
+    """Chunks of about equal size, of no fewer than `least` rows.
 
-    >>> even_chunks(10, 4)
-    [slice(0, 5, None), slice(5, 10, None)]
+    Their number is a power of two, so that two or four threads share them evenly.
+
+    >>> even_chunks(12, 4)
+    [slice(0, 6, None), slice(6, 12, None)]
     """
-    return chunks(n, -(-n // min(MAX_CHUNKS, max(1, n // least))))
+    n_chunks = 1 << (min(MAX_CHUNKS, max(1, n // least)).bit_length() - 1)
+    return chunks(n, -(-n // n_chunks))
 
 
-def incidence(
-    far: NDArray, near: NDArray, n_pairs: int, parts: list[slice], dtype: np.dtype
-) -> list[csc_matrix]:
-    """The matrix (P, m) that has 1 in the row far_r and −1 in the row near_r of column r.
+def incidence(far: NDArray, near: NDArray, n_pairs: int, dtype: np.dtype) -> csr_matrix:
+    """The matrix (m, P) that has 1 in the column far_r and −1 in the column near_r of row r.
 
-    In chunks of columns, none longer than the first, which share the arrays of entries and starts.
-
-    >>> first, = incidence(np.array([1, 2]), np.array([0, 0]), 3, [slice(0, 2)], np.dtype(float))
-    >>> first.toarray()
-    array([[-1., -1.],
-           [ 1.,  0.],
-           [ 0.,  1.]])
+    >>> incidence(np.array([1, 2]), np.array([0, 0]), 3, np.dtype(float)).toarray()
+    array([[-1.,  1.,  0.],
+           [-1.,  0.,  1.]])
     """
-    longest = parts[0].stop
-    entries = np.tile(np.array([1, -1], dtype=dtype), longest)
-    starts = np.arange(0, 2 * longest + 1, 2, dtype=np.int32)
-    found = []
-    for part in parts:
-        size = part.stop - part.start
-        rows = np.stack([far[part], near[part]], axis=1).astype(np.int32).ravel()
-        arrays = entries[: 2 * size], rows, starts[: size + 1]
-        found.append(csc_matrix(arrays, shape=(n_pairs, size)))
-    return found
+    entries = np.tile(np.array([1, -1], dtype=dtype), len(far))
+    columns = np.stack([far, near], axis=1).astype(np.int32).ravel()
+    starts = np.arange(0, 2 * len(far) + 1, 2, dtype=np.int32)
+    return csr_matrix((entries, columns, starts), shape=(len(far), n_pairs))
 
 
 def sum_in_order(parts: list[NDArray]) -> NDArray:

@@ -368,30 +368,24 @@ def _nearest(
     should_stop: Callable[[], bool] | None,
 ) -> tuple[NDArray, NDArray, float | None]:
     """Targets and impostors among some rows, and the recall of the index if there is one."""
-    is_exact = isinstance(neighbors, str) and neighbors == "exact"
-    if isinstance(X, DaskPoints):
-        if not is_exact:
-            raise ValueError(
-                f"neighbors={neighbors!r:.80} does not work with points on Dask. Use "
-                "neighbors='exact', or pass comparisons to fit."
-            )
-        return *nearest_in_parts(X, rows, labels, *n_neighbors), None
-    points = X[rows]
-    with Threads(n_jobs) as threads:
-        if is_exact:
-            targets, impostors = nearest_targets_and_impostors(
-                points, labels, *n_neighbors, threads=threads, should_stop=should_stop
-            )
-            return targets, impostors, None
-        if issparse(points) or labels.classes is None:
-            what = "sparse X" if issparse(points) else "multilabel targets"
-            raise ValueError(
-                f"neighbors={neighbors!r:.80} does not work with {what}: use neighbors='exact'"
-                + (", or reduce X by TruncatedSVD first." if issparse(points) else ".")
-            )
-        return indexed_targets_and_impostors(
-            points, labels, *n_neighbors, neighbors, threads=threads
+    index = None if isinstance(neighbors, str) and neighbors == "exact" else neighbors
+    if index is not None and (issparse(X) or labels.classes is None):
+        what = "sparse X" if issparse(X) else "multilabel targets"
+        raise ValueError(
+            f"neighbors={index!r:.80} does not work with {what}: use neighbors='exact'"
+            + (", or reduce X by TruncatedSVD first." if issparse(X) else ".")
         )
+    if isinstance(X, DaskPoints):
+        return nearest_in_parts(X, rows, labels, n_neighbors, index)
+    with Threads(n_jobs) as threads:
+        if index is not None:
+            return indexed_targets_and_impostors(
+                X[rows], labels, *n_neighbors, index, threads=threads
+            )
+        targets, impostors = nearest_targets_and_impostors(
+            X[rows], labels, *n_neighbors, threads=threads, should_stop=should_stop
+        )
+        return targets, impostors, None
 
 
 def _triplets(targets: NDArray, impostors: NDArray) -> NDArray:

@@ -55,6 +55,9 @@ class Operator(ABC):
     DENSE_UP_TO: ClassVar[int] = 600
     """Number of features up to which the scatter is a matrix, and beyond which an operator."""
 
+    MEASURES_ARE_SQUARES: ClassVar[bool] = False
+    """Whether measures are never negative."""
+
     unit: float = 1.0
 
     def __init__(self, n_matrices: int, n_features: int, dtype: DTypeLike = np.float64) -> None:
@@ -99,13 +102,18 @@ class Operator(ABC):
         """Consecutive chunks of the matrices, which threads share; they depend on the data only."""
         return [slice(0, self.n_matrices)]
 
+    @property
+    def measure_chunks(self) -> list[slice]:
+        """Consecutive chunks of the measures, likewise."""
+        return [slice(0, self.n_measures)]
+
     def expand_chunk(self, measures: NDArray, number: int) -> NDArray:
         """`expand` for the matrices of a chunk, a new array."""
         return self.expand(measures).copy()
 
     def collect_chunk(self, duals: NDArray, number: int) -> NDArray:
-        """The contribution of a chunk to `collect`, a new array, from its duals."""
-        return self.collect(duals).copy()
+        """`collect` for the measures of a chunk, from all duals."""
+        return self.collect(duals)
 
     def collect_sizes(self, sizes: NDArray) -> NDArray:
         """Σ_r s_r·|∂ response_r / ∂ measure_p|, for s ≥ 0: `collect` without the signs."""
