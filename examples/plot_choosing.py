@@ -18,7 +18,7 @@ from sklearn.datasets import load_digits, load_wine
 from sklearn.model_selection import train_test_split
 
 from boostmetric import BoostMetric, BoostMetricCV, knn_error
-from boostmetric.made import concentric_circles
+from boostmetric.data.synthetic import concentric_circles
 
 images, digits = load_digits(return_X_y=True)
 data = {

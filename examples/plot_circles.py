@@ -13,7 +13,7 @@ from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from boostmetric import BoostMetric, knn_error
-from boostmetric.made import concentric_circles
+from boostmetric.data.synthetic import concentric_circles
 
 X, y = concentric_circles(random_state=0)
 X_fresh, y_fresh = concentric_circles(random_state=1)

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from boostmetric import BoostMetric, knn_error
-from boostmetric.made import concentric_circles
+from boostmetric.data.synthetic import concentric_circles
 from boostmetric.plots import ConvergenceDisplay
 
 # %%

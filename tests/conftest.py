@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from boostmetric.data.points import Points, binary_exponent, centred
 from boostmetric.engines import Local, Threads
-from boostmetric.points import Points, binary_exponent, centred
 from boostmetric.problem import (
     LOSSES,
     REGULARIZERS,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from boostmetric.boosting import Options, boost
+from boostmetric.learn import Options, boost
 from boostmetric.metric import Metric
 from boostmetric.problem import (
     Comparisons,

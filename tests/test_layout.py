@@ -14,15 +14,16 @@ PACKAGES = {"boostmetric": ROOT / "src", "boostmetric_paper": ROOT / "paper" / "
 
 LAYERS = [
     ["engines"],
-    ["points", "labels", "pairs"],
+    ["data"],
     ["metric"],
-    ["dask_points"],
     ["neighbors"],
     ["problem"],
     ["solvers"],
-    ["boosting"],
-    ["evaluation", "plain"],
+    ["learn", "evaluation", "plain"],
     ["estimators"],
+    ["export"],
+    ["plots"],
+    ["cli"],
 ]
 """Modules and subpackages that import only from those listed before them, or in the same row."""
 

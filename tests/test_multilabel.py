@@ -12,10 +12,10 @@ from scipy.sparse import coo_matrix, csr_array, csr_matrix, hstack
 from sklearn.neighbors import NearestNeighbors
 
 from boostmetric import BoostMetric, BoostMetricCV, Comparisons, knn_error
+from boostmetric.data.labels import Labels
 from boostmetric.engines import Threads
 from boostmetric.estimators.early_stopping import hold_out_points
-from boostmetric.evaluation import unlike_share
-from boostmetric.labels import Labels
+from boostmetric.evaluation.knn import unlike_share
 from boostmetric.neighbors import NONE, nearest_targets_and_impostors
 
 

@@ -19,8 +19,8 @@ from boostmetric import (
     knn_error,
     metric,
 )
+from boostmetric.data.points import are_identical
 from boostmetric.estimators.initial import as_components, spread, starting_transformation
-from boostmetric.points import are_identical
 
 FORMATS: dict[str, Callable[[NDArray], Any]] = {
     "csr_array": csr_array,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_iris, load_wine
 from sklearn.decomposition import PCA
 
-from boostmetric.made import balance_scale
+from boostmetric.data.synthetic import balance_scale
 from boostmetric_paper.datasets import (
     NAMES,
     Dataset,

@@ -19,8 +19,8 @@ from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
 from boostmetric import BoostMetric, BoostMetricCV, Comparisons
 from boostmetric.cli import peer
-from boostmetric.evaluation import knn_error, majority
-from boostmetric.made import balance_scale, concentric_circles
+from boostmetric.data.synthetic import balance_scale, concentric_circles
+from boostmetric.evaluation.knn import knn_error, majority
 from boostmetric_paper.cli import main
 from boostmetric_paper.datasets import (
     NAMES,

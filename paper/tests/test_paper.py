@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from boostmetric import BoostMetric, Comparisons, knn_error
-from boostmetric.made import concentric_circles
+from boostmetric.data.synthetic import concentric_circles
 from boostmetric_paper.datasets import Dataset, load
 from boostmetric_paper.experiments.paper import paper_error, paper_sizes
 

@@ -79,7 +79,7 @@ class Page(HTMLParser):
 def circles(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures that were to show the circles; the other pictures are not drawn, to save time."""
     drawn: list[Any] = []
-    monkeypatch.setattr("boostmetric.demo.draw_circles", drawn.append, raising=False)
+    monkeypatch.setattr("boostmetric.cli.demo.draw_circles", drawn.append, raising=False)
     for name in PICTURES:
         monkeypatch.setattr(
             f"boostmetric_paper.experiments.report.{name}", lambda *arguments: Html("")
@@ -391,7 +391,7 @@ def test_the_old_page_stays_if_drawing_fails(
     target = tmp_path / "made" / "page.html"
     report(tmp_path)
     target.write_text("old")
-    monkeypatch.setattr("boostmetric.demo.draw_circles", fail)
+    monkeypatch.setattr("boostmetric.cli.demo.draw_circles", fail)
     with pytest.raises(RuntimeError, match="no ink"):
         report(tmp_path, circles=[cell("circles", "circles", "pca", error=0.7)])
     assert {path.name: path.read_text() for path in target.parent.iterdir()} == {"page.html": "old"}

@@ -2,10 +2,11 @@
 
 from boostmetric._archive import ArchiveError
 from boostmetric._version import __version__
-from boostmetric.boosting import alpha_path, boost, learn_psd
 from boostmetric.estimators import BoostMetric, BoostMetricCV, CheckpointError
-from boostmetric.evaluation import knn_error, satisfied_share, unlike_share
+from boostmetric.evaluation.knn import knn_error, satisfied_share, unlike_share
+from boostmetric.evaluation.verification import PairVerifier, RocCurve
 from boostmetric.export import to_onnx
+from boostmetric.learn import alpha_path, boost, learn_psd
 from boostmetric.metric import Metric
 from boostmetric.problem import (
     LOSSES,
@@ -26,7 +27,6 @@ from boostmetric.problem import (
     Trace,
 )
 from boostmetric.solvers import Boosting, Iteration, Status
-from boostmetric.verification import PairVerifier, RocCurve
 
 __all__ = [
     "LOSSES",

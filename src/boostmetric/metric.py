@@ -15,7 +15,7 @@ from scipy.sparse import issparse
 from sklearn.metrics.pairwise import euclidean_distances
 
 from boostmetric._archive import ArchiveError, read_archive, write_archive
-from boostmetric.points import Points, as_points
+from boostmetric.data.points import Points, as_points
 
 RANK_TOLERANCE = {"float32": 1e-4, "float64": 1e-8}
 """Singular values below this share of the largest do not count in the rank of a metric whose

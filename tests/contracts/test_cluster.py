@@ -18,8 +18,8 @@ from conftest import read_only
 from drawn_problems import Reference, draw
 from test_same_bits import digest_of, drawn
 
-from boostmetric.boosting import boost
 from boostmetric.engines import Dask
+from boostmetric.learn import boost
 from boostmetric.problem import Hinge
 
 distributed = pytest.importorskip("distributed")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from drawn_problems import check, draw
 
-from boostmetric.boosting import boost
+from boostmetric.learn import boost
 from boostmetric.problem import Comparisons
 from boostmetric.solvers import Status
 

@@ -21,8 +21,8 @@ import pytest
 from numpy.typing import NDArray
 
 from boostmetric import BoostMetric
-from boostmetric.boosting import Options, boost, solve
 from boostmetric.engines import Local
+from boostmetric.learn import Options, boost, solve
 from boostmetric.problem import (
     Block,
     ComparisonOperator,

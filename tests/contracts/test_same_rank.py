@@ -22,7 +22,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits, load_iris, load_wine
 
-from boostmetric.boosting import Options, boost
+from boostmetric.learn import Options, boost
 from boostmetric.metric import Metric
 from boostmetric.problem import Comparisons
 

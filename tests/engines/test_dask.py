@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from boostmetric import BoostMetric, BoostMetricCV, Comparisons
-from boostmetric.boosting import boost
-from boostmetric.dask_points import DaskPoints, collect
+from boostmetric.data.dask_points import DaskPoints, collect
+from boostmetric.data.points import checksum, row_hashes
 from boostmetric.engines import Dask, EngineError, Lazy, Local, Threads, as_engine, dask
 from boostmetric.estimators import CheckpointError
 from boostmetric.estimators.callbacks import listening
+from boostmetric.learn import boost
 from boostmetric.neighbors.index import make_index
-from boostmetric.points import checksum, row_hashes
 from boostmetric.problem import as_loss, place_objective, placement
 
 distributed = pytest.importorskip("distributed")

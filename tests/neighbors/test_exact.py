@@ -8,8 +8,9 @@ from conftest import read_only
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from boostmetric.data.labels import Labels
+from boostmetric.data.points import centred, distinct_points
 from boostmetric.engines import StopRequested, Threads
-from boostmetric.labels import Labels
 from boostmetric.neighbors import (
     NONE,
     Places,
@@ -19,7 +20,6 @@ from boostmetric.neighbors import (
     nearest_targets_and_impostors,
     search_part,
 )
-from boostmetric.points import centred, distinct_points
 
 
 def nearest_by_loop(X: NDArray, labels: NDArray, k: int, same: bool) -> list[list[int]]:

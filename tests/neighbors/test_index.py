@@ -11,8 +11,8 @@ from conftest import read_only
 from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
+from boostmetric.data.labels import Labels
 from boostmetric.engines import Threads
-from boostmetric.labels import Labels
 from boostmetric.neighbors import (
     NONE,
     check_index,

@@ -5,8 +5,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from boostmetric.data.labels import Labels
 from boostmetric.engines import Threads
-from boostmetric.labels import Labels
 from boostmetric.neighbors import NONE, kernels, nearest_targets_and_impostors
 from boostmetric.neighbors.ranking import pair_squares
 from boostmetric.problem import ComparisonOperator, Comparisons

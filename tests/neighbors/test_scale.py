@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 
 from boostmetric import Comparisons
-from boostmetric.points import binary_exponent, scaling_exponent
+from boostmetric.data.points import binary_exponent, scaling_exponent
 
 SCALES = {"float64": (1e-90, 1e-30, 1e30, 1e90), "float32": (1e-30, 1e-20, 1e20, 1e30)}
 

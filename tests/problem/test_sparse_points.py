@@ -12,10 +12,10 @@ from scipy.sparse import csr_array
 from sparse_tools import dense, draw, draw_triplets, near, repeated
 
 from boostmetric import Metric, boost
+from boostmetric.data.labels import Labels
+from boostmetric.data.points import as_points, centred, distinct_points
 from boostmetric.engines import Threads
-from boostmetric.labels import Labels
 from boostmetric.neighbors import nearest_targets_and_impostors
-from boostmetric.points import as_points, centred, distinct_points
 from boostmetric.problem import ComparisonOperator, Comparisons
 
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_wine
 
 from boostmetric import Boosting, Comparisons, Iteration, Operator, Trace, boost
-from boostmetric.boosting import Options, solve
 from boostmetric.engines import single_blas_thread
+from boostmetric.learn import Options, solve
 from boostmetric.problem import Objective
 from boostmetric.solvers import Memory, SnapshotError
 from boostmetric.solvers.proposal import Schedule

@@ -11,9 +11,9 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from boostmetric.labels import single_labels
-from boostmetric.pairs import split_pairs
-from boostmetric.verification import PairClassifier, Transformer
+from boostmetric.data.labels import single_labels
+from boostmetric.data.pairs import split_pairs
+from boostmetric.evaluation.verification import PairClassifier, Transformer
 
 BLOCK = 1 << 20
 """Neighbours whose classes are counted at once."""

@@ -11,13 +11,13 @@ import typer
 from boostmetric import __version__
 from boostmetric.cli.command import Command, CommandError, count
 from boostmetric.cli.comparing import compare
+from boostmetric.cli.demo import DemoError
+from boostmetric.cli.demo import run as run_demo
 from boostmetric.cli.fitting import fit
 from boostmetric.cli.judging import evaluate
 from boostmetric.cli.looking import inspect, plot
 from boostmetric.cli.running import run_app
 from boostmetric.cli.using import neighbors, transform
-from boostmetric.demo import DemoError
-from boostmetric.demo import run as run_demo
 
 Pictures = Annotated[
     Path,

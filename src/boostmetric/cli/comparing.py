@@ -31,7 +31,7 @@ from boostmetric.cli.options import (
     read,
 )
 from boostmetric.estimators import BoostMetric, BoostMetricCV, starting_transformation
-from boostmetric.evaluation import knn_error
+from boostmetric.evaluation.knn import knn_error
 
 
 class FailedError(Exception):

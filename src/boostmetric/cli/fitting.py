@@ -30,12 +30,12 @@ from boostmetric.cli.options import (
     unlabelled,
 )
 from boostmetric.cli.progress import Follower
+from boostmetric.cli.reading import Table, may_hold_labels, read_comparisons
 from boostmetric.cli.settings import DEFAULTS
 from boostmetric.estimators import RECIPE, BoostMetric, BoostMetricCV, listening
 from boostmetric.estimators.initial import CENTRING
 from boostmetric.metric import Metric
 from boostmetric.problem import Comparisons
-from boostmetric.reading import Table, may_hold_labels, read_comparisons
 from boostmetric.solvers import Status
 
 INSTEAD = "or give --comparisons"

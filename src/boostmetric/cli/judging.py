@@ -26,12 +26,12 @@ from boostmetric.cli.options import (
     labelled,
     read,
 )
+from boostmetric.cli.reading import Table, read_comparisons
 from boostmetric.estimators import BoostMetric, BoostMetricCV
-from boostmetric.evaluation import knn_error, satisfied_share
+from boostmetric.evaluation.knn import knn_error, satisfied_share
+from boostmetric.evaluation.retrieval import leave_one_out_error, retrieval_scores
 from boostmetric.metric import Metric
 from boostmetric.problem import Comparisons
-from boostmetric.reading import Table, read_comparisons
-from boostmetric.retrieval import leave_one_out_error, retrieval_scores
 
 MAX_QUERIES = 2000
 """Points, drawn at random, that precision, recall and MAP are computed of at most."""

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from boostmetric.cli.command import CommandError, count, natural, one_of
+from boostmetric.cli.reading import KINDS, Table, read_table
 from boostmetric.metric import Metric
-from boostmetric.reading import KINDS, Table, read_table
 
 Data = Annotated[
     Path,

@@ -24,8 +24,8 @@ from boostmetric.cli.options import (
     Neighbors,
     read,
 )
+from boostmetric.cli.reading import check_writable, write_table
 from boostmetric.metric import Metric
-from boostmetric.reading import check_writable, write_table
 
 TableOut = Annotated[
     Path,

@@ -12,12 +12,12 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from boostmetric.dask_points import DaskPoints
+from boostmetric.data.dask_points import DaskPoints
+from boostmetric.data.pairs import split_pairs
+from boostmetric.data.points import Points, as_points
 from boostmetric.engines import Dask
 from boostmetric.metric import Metric
-from boostmetric.pairs import split_pairs
 from boostmetric.plain import from_plain, to_plain
-from boostmetric.points import Points, as_points
 from boostmetric.solvers import Status
 
 

@@ -16,7 +16,9 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from boostmetric._version import __version__
 from boostmetric._warn import warn
-from boostmetric.dask_points import DaskPoints, collect, content_of, is_collection
+from boostmetric.data.dask_points import DaskPoints, collect, content_of, is_collection
+from boostmetric.data.labels import as_indicator, check_labels, single_labels
+from boostmetric.data.points import Points, are_identical, deviations
 from boostmetric.engines import Dask, EngineError, Local, as_engine, single_blas_thread
 from boostmetric.estimators.base import LearnedMetric
 from boostmetric.estimators.callbacks import CallbackSupportMixin, Monitor, with_callbacks
@@ -26,11 +28,9 @@ from boostmetric.estimators.initial import CENTRING, as_components, starting_tra
 from boostmetric.estimators.origin import with_origin
 from boostmetric.estimators.parameters import check_parameters, neighbor_counts, options_of
 from boostmetric.estimators.passes import ShouldStop, history_of, run_passes
-from boostmetric.evaluation import satisfied_share
-from boostmetric.labels import as_indicator, check_labels, single_labels
+from boostmetric.evaluation.knn import satisfied_share
 from boostmetric.metric import Metric
 from boostmetric.neighbors import Index
-from boostmetric.points import Points, are_identical, deviations
 from boostmetric.problem import Comparisons, Loss
 from boostmetric.solvers import Outcome, Status
 

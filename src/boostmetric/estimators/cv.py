@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length
 
+from boostmetric.data.labels import as_indicator, check_labels, single_labels
+from boostmetric.data.points import Points, deviations
 from boostmetric.engines import single_blas_thread
 from boostmetric.estimators.base import LearnedMetric
 from boostmetric.estimators.boostmetric import BoostMetric
@@ -29,10 +31,8 @@ from boostmetric.estimators.parameters import (
     options_of,
 )
 from boostmetric.estimators.passes import Compare, ShouldStop, one_pass, run_passes
-from boostmetric.evaluation import knn_error
-from boostmetric.labels import as_indicator, check_labels, single_labels
+from boostmetric.evaluation.knn import knn_error
 from boostmetric.metric import Metric
-from boostmetric.points import Points, deviations
 from boostmetric.problem import Comparisons
 from boostmetric.solvers import Boosting, Status
 

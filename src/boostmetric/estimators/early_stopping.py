@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from boostmetric.dask_points import DaskPoints
+from boostmetric.data.dask_points import DaskPoints
+from boostmetric.data.labels import Labels
+from boostmetric.data.points import Points
 from boostmetric.engines import Threads
-from boostmetric.evaluation import knn_error, satisfied_share, unlike_share
-from boostmetric.labels import Labels
+from boostmetric.evaluation.knn import knn_error, satisfied_share, unlike_share
 from boostmetric.metric import Metric
-from boostmetric.points import Points
 from boostmetric.problem import Comparisons, only_named_rows
 from boostmetric.solvers import Boosting, Outcome
 

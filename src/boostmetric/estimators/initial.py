@@ -10,9 +10,9 @@ from scipy.linalg import eigh, svd
 from scipy.sparse import csr_array, diags_array, issparse
 from sklearn.utils import check_array
 
-from boostmetric.dask_points import DaskPoints
+from boostmetric.data.dask_points import DaskPoints
+from boostmetric.data.points import Points, largest_sizes
 from boostmetric.metric import fix_signs
-from boostmetric.points import Points, largest_sizes
 
 INITS = ("scale", "whiten", "pca", "lda")
 """The transformations that have a name."""

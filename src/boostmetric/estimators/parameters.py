@@ -9,8 +9,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from boostmetric.boosting import DEFAULT_ALPHA
 from boostmetric.estimators.initial import INITS
+from boostmetric.learn import DEFAULT_ALPHA
 from boostmetric.neighbors import check_index
 from boostmetric.problem import LOSSES, REGULARIZERS, Hinge, Loss, as_loss
 from boostmetric.solvers import (

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from boostmetric.boosting import boost
-from boostmetric.dask_points import DaskPoints
+from boostmetric.data.dask_points import DaskPoints
+from boostmetric.data.points import Points
 from boostmetric.engines import StopRequested, as_engine
 from boostmetric.estimators.callbacks import Monitor
 from boostmetric.estimators.checkpoint import Checkpoint
 from boostmetric.estimators.early_stopping import HeldOut
+from boostmetric.learn import boost
 from boostmetric.metric import Metric
-from boostmetric.points import Points
 from boostmetric.problem import Comparisons, NotANumberError
 from boostmetric.solvers import (
     Boosting,

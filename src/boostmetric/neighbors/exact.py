@@ -29,11 +29,8 @@ from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import eigh
 from scipy.sparse import csr_array, issparse, vstack
 
-from boostmetric.engines import StopRequested, Threads
-from boostmetric.labels import Labels
-from boostmetric.neighbors.kernels import compiled_loops
-from boostmetric.neighbors.ranking import CHUNK_ENTRIES, DIGITS, Table, pair_squares
-from boostmetric.points import (
+from boostmetric.data.labels import Labels
+from boostmetric.data.points import (
     Points,
     binary_exponent,
     centred,
@@ -41,6 +38,9 @@ from boostmetric.points import (
     scale,
     scaling_exponent,
 )
+from boostmetric.engines import StopRequested, Threads
+from boostmetric.neighbors.kernels import compiled_loops
+from boostmetric.neighbors.ranking import CHUNK_ENTRIES, DIGITS, Table, pair_squares
 
 TILE = 1024
 """Rows and columns of a tile: its products in float32 take 4 MB and stay in the cache."""

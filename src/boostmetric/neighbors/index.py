@@ -36,11 +36,11 @@ from scipy.spatial.distance import cdist
 from sklearn.base import clone
 
 from boostmetric._warn import warn
+from boostmetric.data.labels import Labels
+from boostmetric.data.points import binary_exponent, centred, scale
 from boostmetric.engines import Threads
-from boostmetric.labels import Labels
 from boostmetric.neighbors.exact import IMPOSTORS, TARGETS, Places, search_part
 from boostmetric.neighbors.ranking import NONE, Table, pair_squares
-from boostmetric.points import binary_exponent, centred, scale
 
 APPROXIMATE = "approximate"
 """Selects the built-in index."""

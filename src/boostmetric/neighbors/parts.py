@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from boostmetric.dask_points import DaskPoints
-from boostmetric.labels import Labels
+from boostmetric.data.dask_points import DaskPoints
+from boostmetric.data.labels import Labels
+from boostmetric.data.points import row_hashes, scale
 from boostmetric.neighbors.exact import Places, search_part
 from boostmetric.neighbors.index import (
     Index,
@@ -24,7 +25,6 @@ from boostmetric.neighbors.index import (
     sample_positions,
 )
 from boostmetric.neighbors.ranking import Table, merge
-from boostmetric.points import row_hashes, scale
 
 
 def nearest_in_parts(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from boostmetric.points import Points, rows_at_once
+from boostmetric.data.points import Points, rows_at_once
 
 NONE = -1
 """Entry of a table where a point has no further neighbor."""

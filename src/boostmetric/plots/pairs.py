@@ -12,9 +12,10 @@ from sklearn.metrics import roc_auc_score, roc_curve
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from boostmetric.labels import Labels
+from boostmetric.data.labels import Labels
+from boostmetric.data.pairs import are_same, check_both_kinds, pair_distances, split_pairs
+from boostmetric.evaluation.verification import Transformer, equal_error
 from boostmetric.metric import Metric
-from boostmetric.pairs import are_same, check_both_kinds, pair_distances, split_pairs
 from boostmetric.plots.drawing import (
     AFTER,
     BEFORE,
@@ -26,7 +27,6 @@ from boostmetric.plots.drawing import (
     spread,
     write,
 )
-from boostmetric.verification import Transformer, equal_error
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

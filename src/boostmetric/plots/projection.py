@@ -11,6 +11,7 @@ from sklearn.decomposition import PCA
 from sklearn.utils import check_array, check_random_state, column_or_1d
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
+from boostmetric.evaluation.verification import Transformer
 from boostmetric.metric import Metric
 from boostmetric.plots.drawing import (
     COLORS,
@@ -23,7 +24,6 @@ from boostmetric.plots.drawing import (
     spread,
     write,
 )
-from boostmetric.verification import Transformer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

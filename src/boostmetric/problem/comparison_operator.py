@@ -27,10 +27,10 @@ from scipy.sparse import csr_matrix, issparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import LinearOperator
 
+from boostmetric.data.points import Points, as_points, binary_exponent, centred, rows_at_once, scale
 from boostmetric.engines import Threads
 from boostmetric.metric import Metric
 from boostmetric.neighbors import compiled_loops
-from boostmetric.points import Points, as_points, binary_exponent, centred, rows_at_once, scale
 from boostmetric.problem.comparisons import Comparisons
 from boostmetric.problem.operators import Operator, symmetric_operator
 

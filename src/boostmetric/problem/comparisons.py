@@ -13,9 +13,11 @@ from sklearn.utils import check_random_state
 
 from boostmetric._numbers import finite, non_negative
 from boostmetric._warn import warn
-from boostmetric.dask_points import DaskPoints
+from boostmetric.data.dask_points import DaskPoints
+from boostmetric.data.labels import Labels, check_labels, label_array
+from boostmetric.data.pairs import are_same, drawn_triplets
+from boostmetric.data.points import Points, as_floats
 from boostmetric.engines import Threads, single_blas_thread
-from boostmetric.labels import Labels, check_labels, label_array
 from boostmetric.neighbors import (
     NONE,
     Index,
@@ -23,8 +25,6 @@ from boostmetric.neighbors import (
     nearest_in_parts,
     nearest_targets_and_impostors,
 )
-from boostmetric.pairs import are_same, drawn_triplets
-from boostmetric.points import Points, as_floats
 
 
 @dataclass(frozen=True, eq=False)

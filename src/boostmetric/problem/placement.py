@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from boostmetric.dask_points import DaskPoints
+from boostmetric.data.dask_points import DaskPoints
+from boostmetric.data.points import Points, binary_exponent, centred
 from boostmetric.engines import Dask, Lazy, Threads
-from boostmetric.points import Points, binary_exponent, centred
 from boostmetric.problem.block import Block, Recipe
 from boostmetric.problem.comparison_operator import ComparisonOperator
 from boostmetric.problem.comparisons import Comparisons

@@ -17,7 +17,7 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import normalize
 
-from boostmetric.made import balance_scale
+from boostmetric.data.synthetic import balance_scale
 from boostmetric_paper.datasets.catalogue import (
     VARIABLE,
     DatasetError,

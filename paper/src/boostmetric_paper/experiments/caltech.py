@@ -39,9 +39,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from boostmetric.estimators import BoostMetric, BoostMetricCV
-from boostmetric.evaluation import knn_error
+from boostmetric.evaluation.knn import knn_error
+from boostmetric.evaluation.retrieval import retrieval_scores
 from boostmetric.problem import Comparisons
-from boostmetric.retrieval import retrieval_scores
 from boostmetric_paper.datasets import Part
 from boostmetric_paper.experiments.cells import Cell, Record
 from boostmetric_paper.experiments.experiment import (

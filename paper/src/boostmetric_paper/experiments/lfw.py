@@ -38,10 +38,10 @@ from sklearn.metrics import roc_curve
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, normalize
 
+from boostmetric.data.pairs import drawn_triplets, pair_distances
 from boostmetric.estimators import BoostMetric, starting_transformation
-from boostmetric.pairs import drawn_triplets, pair_distances
+from boostmetric.evaluation.verification import best_cut, equal_error
 from boostmetric.problem import Comparisons
-from boostmetric.verification import best_cut, equal_error
 from boostmetric_paper.datasets.catalogue import folder_of
 from boostmetric_paper.experiments.cells import Cell, Record
 from boostmetric_paper.experiments.experiment import (

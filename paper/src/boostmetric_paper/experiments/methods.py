@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from boostmetric.cli import peer
 from boostmetric.estimators import BoostMetric, BoostMetricCV, Trial
-from boostmetric.evaluation import knn_error
+from boostmetric.evaluation.knn import knn_error
 from boostmetric_paper.datasets import Split
 
 N_PASSES = 3

@@ -37,7 +37,7 @@ from sklearn.metrics import confusion_matrix
 from boostmetric._version import __version__
 from boostmetric.estimators import BoostMetric, BoostMetricCV
 from boostmetric.estimators.checkpoint import digest
-from boostmetric.evaluation import majority, nearest_labels
+from boostmetric.evaluation.knn import majority, nearest_labels
 from boostmetric_paper.datasets import Part
 from boostmetric_paper.experiments.cells import Cell, Record
 from boostmetric_paper.experiments.experiment import (

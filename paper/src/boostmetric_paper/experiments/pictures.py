@@ -270,7 +270,7 @@ def running_time_picture(
 
 def circles_picture(description: str) -> Html:
     """The toy data projected to two dimensions by three methods."""
-    from boostmetric.demo import draw_circles
+    from boostmetric.cli.demo import draw_circles
 
     figure = new_figure(12, 5, dpi=110)
     draw_circles(figure)

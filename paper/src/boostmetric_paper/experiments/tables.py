@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+from boostmetric.data.synthetic import concentric_circles
 from boostmetric.estimators import BoostMetric
-from boostmetric.evaluation import knn_error, majority, nearest_labels
-from boostmetric.made import concentric_circles
+from boostmetric.evaluation.knn import knn_error, majority, nearest_labels
 from boostmetric_paper.datasets import NAMES, load
 from boostmetric_paper.experiments.cells import Cell, Record
 from boostmetric_paper.experiments.experiment import (

@@ -8,7 +8,7 @@ from conftest import read_only
 from numpy.typing import NDArray
 
 from boostmetric import Comparisons, Metric
-from boostmetric.evaluation import knn_error, satisfied_share
+from boostmetric.evaluation.knn import knn_error, satisfied_share
 
 
 def wrong_by_loop(

@@ -10,7 +10,7 @@ from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from boostmetric import BoostMetric, Comparisons, knn_error
-from boostmetric.made import balance_scale, concentric_circles
+from boostmetric.data.synthetic import balance_scale, concentric_circles
 
 SEEDS = range(5)
 

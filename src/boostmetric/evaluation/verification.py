@@ -13,8 +13,8 @@ from sklearn.metrics import roc_curve
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
-from boostmetric.pairs import are_same, check_both_kinds, pair_distances, split_pairs
-from boostmetric.points import Points
+from boostmetric.data.pairs import are_same, check_both_kinds, pair_distances, split_pairs
+from boostmetric.data.points import Points
 
 STRATEGIES = ("accuracy", "f_beta", "max_tpr", "max_tnr")
 """What a threshold can be chosen for."""

@@ -11,10 +11,10 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from boostmetric.dask_points import DaskPoints, is_collection
+from boostmetric.data.dask_points import DaskPoints, is_collection
+from boostmetric.data.points import Points
 from boostmetric.engines import Dask, Local, as_engine
 from boostmetric.metric import Metric
-from boostmetric.points import Points
 from boostmetric.problem import (
     REGULARIZERS,
     ComparisonOperator,

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from boostmetric import BoostMetric, BoostMetricCV, Comparisons
-from boostmetric.labels import Labels, check_labels
+from boostmetric.data.labels import Labels, check_labels
 
 MISSING = r"y has 1 missing labels, the first in row 3\. Drop these points, or give them"
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from boostmetric.data.points import binary_exponent, check_range, checksum
 from boostmetric.engines import Dask, Lazy
-from boostmetric.points import binary_exponent, check_range, checksum
 
 
 def is_collection(X: Any) -> bool:

@@ -10,7 +10,7 @@ from sklearn.metrics.pairwise import paired_euclidean_distances
 from sklearn.utils import check_array, gen_batches
 from sklearn.utils.random import sample_without_replacement
 
-from boostmetric.points import Points
+from boostmetric.data.points import Points
 
 BLOCK = 1000
 """Pairs whose points are held at once."""

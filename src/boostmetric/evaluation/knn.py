@@ -7,9 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 from sklearn.neighbors import NearestNeighbors
 
-from boostmetric.labels import as_indicator
+from boostmetric.data.labels import as_indicator
+from boostmetric.data.points import Points, as_points
 from boostmetric.metric import Metric
-from boostmetric.points import Points, as_points
 from boostmetric.problem import ComparisonOperator, Comparisons
 
 

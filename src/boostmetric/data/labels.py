@@ -17,7 +17,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from boostmetric._numbers import non_negative
-from boostmetric.points import Points, as_points, distinct_points
+from boostmetric.data.points import Points, as_points, distinct_points
 
 MISSING = ("NoneType", "NAType", "NaTType")
 """Types of values that stand for no label; NaN, which is unequal to itself, is another."""

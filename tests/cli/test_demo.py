@@ -11,7 +11,7 @@ import pytest
 
 import boostmetric
 from boostmetric.cli import main
-from boostmetric.demo import METHODS
+from boostmetric.cli.demo import METHODS
 
 COMMAND = Path(sysconfig.get_path("scripts")) / "boostmetric"
 
@@ -21,7 +21,7 @@ warnings.simplefilter("error")
 warnings.simplefilter("ignore", DeprecationWarning)  # old matplotlib, new pyparsing
 
 from pathlib import Path
-from boostmetric.demo import run
+from boostmetric.cli.demo import run
 
 def refuse(event, arguments):
     if event == "open" and str(arguments[0]).endswith((".tex", ".npz")):

@@ -14,7 +14,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from boostmetric import BoostMetric, Comparisons, Metric, knn_error, satisfied_share
 from boostmetric.cli import comparing
 from boostmetric.cli.comparing import FailedError, Learner
-from boostmetric.retrieval import retrieval_scores
+from boostmetric.evaluation.retrieval import retrieval_scores
 
 
 @pytest.fixture

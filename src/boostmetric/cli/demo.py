@@ -22,9 +22,9 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.preprocessing import FunctionTransformer
 
 from boostmetric._files import whole
+from boostmetric.data.synthetic import balance_scale, concentric_circles
 from boostmetric.estimators import BoostMetric
-from boostmetric.evaluation import knn_error
-from boostmetric.made import balance_scale, concentric_circles
+from boostmetric.evaluation.knn import knn_error
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

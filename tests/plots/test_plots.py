@@ -21,6 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from boostmetric import BoostMetric, BoostMetricCV, Metric
+from boostmetric.evaluation.verification import equal_error
 from boostmetric.plots import (
     ConvergenceDisplay,
     PairDistanceDisplay,
@@ -31,7 +32,6 @@ from boostmetric.plots import (
 from boostmetric.plots.drawing import panels, shortened, spread, write
 from boostmetric.plots.pairs import labelled_pairs
 from boostmetric.plots.projection import MAX_NAMES, Plane
-from boostmetric.verification import equal_error
 
 matplotlib = pytest.importorskip("matplotlib")
 

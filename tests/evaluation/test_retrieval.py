@@ -13,7 +13,7 @@ from sklearn.metrics import average_precision_score, ndcg_score
 from sklearn.metrics.pairwise import euclidean_distances
 
 from boostmetric import knn_error
-from boostmetric.retrieval import leave_one_out_error, retrieval_scores
+from boostmetric.evaluation.retrieval import leave_one_out_error, retrieval_scores
 
 
 def by_loop(
@@ -46,7 +46,7 @@ def by_loop(
 def test_scores_are_the_loop(
     k: int, n_classes: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("boostmetric.retrieval.BLOCK", block)
+    monkeypatch.setattr("boostmetric.evaluation.retrieval.BLOCK", block)
     rng = np.random.default_rng([k, n_classes])
     X, y = rng.standard_normal((50, 3)) + 1000, rng.integers(0, n_classes, 50).astype(str)
     read_only(X, y)
@@ -61,7 +61,7 @@ def test_scores_are_the_loop(
 def test_queries_are_drawn_where_there_are_too_many(
     alone: bool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("boostmetric.retrieval.BLOCK", 200)
+    monkeypatch.setattr("boostmetric.evaluation.retrieval.BLOCK", 200)
     X, y = rng.standard_normal((40, 2)), rng.integers(0, 3, 40)
     Q, z = (None, None) if alone else (rng.standard_normal((50, 2)), rng.integers(0, 3, 50))
     scores = retrieval_scores(X, y, Q, z, max_queries=12, random_state=5)
@@ -127,8 +127,8 @@ def test_no_more_than_a_block_of_distances_is_held(
         squares: NDArray = euclidean_distances(one, two, **options)
         return squares
 
-    monkeypatch.setattr("boostmetric.retrieval.BLOCK", block)
-    monkeypatch.setattr("boostmetric.retrieval.euclidean_distances", noted)
+    monkeypatch.setattr("boostmetric.evaluation.retrieval.BLOCK", block)
+    monkeypatch.setattr("boostmetric.evaluation.retrieval.euclidean_distances", noted)
     retrieval_scores(rng.standard_normal((300, 2)), rng.integers(0, 3, 300))
     assert sum(sizes) == 300 * 300
     assert max(sizes) <= max(block, 300)
@@ -137,7 +137,7 @@ def test_no_more_than_a_block_of_distances_is_held(
 def test_memory_is_that_of_a_block(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("boostmetric.retrieval.BLOCK", 100_000)
+    monkeypatch.setattr("boostmetric.evaluation.retrieval.BLOCK", 100_000)
     X, labels = rng.standard_normal((2000, 2)), rng.choice(["a" * 50, "b"], 2000)  # long names
     retrieval_scores(X, labels, max_queries=1)  # what is imported or made once
     tracemalloc.start()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from boostmetric._files import whole
-from boostmetric._grids import (
+from boostmetric.cli.grids import (
     ARRAYS,
     TABLES,
     TEXT,
@@ -259,7 +259,7 @@ def check_writable(path: Path, *, has_labels: bool = False) -> None:
     --------
     >>> check_writable(Path("points.npy"), has_labels=True)
     Traceback (most recent call last):
-    boostmetric._grids.ReadError: points.npy can hold numbers only: for labels take .csv or .npz.
+    boostmetric.cli.grids.ReadError: points.npy can hold numbers only: for labels take .csv or .npz.
     """
     suffix = suffix_of(path, (*TEXT, *TABLES, *ARRAYS))
     if suffix == ".npy" and has_labels:

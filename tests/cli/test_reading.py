@@ -15,7 +15,7 @@ from scipy.sparse import issparse
 from sklearn.datasets import dump_svmlight_file
 
 from boostmetric import Comparisons, Metric
-from boostmetric.reading import ReadError, Table, read_comparisons, read_table, write_table
+from boostmetric.cli.reading import ReadError, Table, read_comparisons, read_table, write_table
 
 CSV = "height,width,kind\n1.5,2,cat\n3,4.25,dog\n-5,6,cat\n"
 VALUES = np.array([[1.5, 2], [3, 4.25], [-5, 6]])
@@ -406,7 +406,7 @@ def test_an_svmlight_index_that_is_too_large_is_one_line(tmp_path: Path) -> None
 def test_a_sparse_table_that_is_too_large_stays_sparse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("boostmetric.reading.DENSE_LIMIT", 5)
+    monkeypatch.setattr("boostmetric.cli.reading.DENSE_LIMIT", 5)
     table = read_table(write(tmp_path / "t.svm", "1 1:2 3:3\n-1 1:4\n"))
     with pytest.raises(ReadError, match="2 points of 3 features take more than 2 GB once their"):
         table.dense()

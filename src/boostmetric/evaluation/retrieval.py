@@ -11,8 +11,8 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_consistent_length, check_random_state
 
-from boostmetric.evaluation import majority
-from boostmetric.labels import Labels
+from boostmetric.data.labels import Labels
+from boostmetric.evaluation.knn import majority
 
 BLOCK = 1 << 22
 """Distances held at once."""

@@ -18,8 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from boostmetric import BoostMetric, Metric
-from boostmetric.pairs import split_pairs
-from boostmetric.verification import STRATEGIES, PairVerifier, best_cut, equal_error
+from boostmetric.data.pairs import split_pairs
+from boostmetric.evaluation.verification import STRATEGIES, PairVerifier, best_cut, equal_error
 
 
 def on_a_line(distances: NDArray) -> NDArray:

@@ -1,0 +1,15 @@
+"""How good a metric is: nearest-neighbor error, retrieval scores, verification of pairs."""
+
+from boostmetric.evaluation.knn import knn_error, satisfied_share, unlike_share
+from boostmetric.evaluation.retrieval import Retrieval, retrieval_scores
+from boostmetric.evaluation.verification import PairVerifier, RocCurve
+
+__all__ = [
+    "PairVerifier",
+    "Retrieval",
+    "RocCurve",
+    "knn_error",
+    "retrieval_scores",
+    "satisfied_share",
+    "unlike_share",
+]
