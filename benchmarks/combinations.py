@@ -19,7 +19,7 @@ from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.preprocessing import StandardScaler
 
 from boostmetric import LOSSES, REGULARIZERS, Boosting, Comparisons, Status, boost
-from boostmetric.solvers import SOLVERS, check_combination
+from boostmetric.solvers import DEFAULT_ALPHA, SOLVERS, SolverSettings
 
 TITLE = "Losses, regularisers and solvers"
 
@@ -42,7 +42,7 @@ def data_of(name: str) -> tuple[NDArray, Comparisons]:
 def cell(name: str, loss: str, regularizer: str, solver: str) -> str:
     """Seconds of a fit and its relative gap."""
     X, comparisons = data_of(name)
-    alpha = None if loss == "hinge" else ALPHA
+    alpha = DEFAULT_ALPHA if loss == "hinge" else ALPHA
     seconds = []
     for _ in range(2):
         began = time.perf_counter()
@@ -71,7 +71,7 @@ def measure() -> str:
         for regularizer in REGULARIZERS:
             for solver in SOLVERS:
                 try:
-                    check_combination(LOSSES[loss], solver, regularizer)
+                    SolverSettings.of(loss, solver, regularizer)
                     cells = [cell(name, loss, regularizer, solver) for name in LOADERS]
                 except ValueError:
                     cells = ["not supported"] * len(LOADERS)

@@ -29,8 +29,8 @@ SECONDS_BETWEEN_KILLS = 1.0, 4.0
 """A worker needs some two seconds to start, so sometimes there is only one."""
 
 FITS: dict[str, dict[str, Any]] = {
-    "one direction per step": {"block_size": 1, "max_iter": 30},
-    "batches": {"block_size": 8, "max_iter": 96},
+    "one direction per step": {"directions_per_step": 1, "max_iter": 30},
+    "batches": {"directions_per_step": 8, "max_iter": 96},
     "totally corrective": {"solver": "totally_corrective", "alpha": 0.01, "max_iter": 24},
 }
 

@@ -61,7 +61,9 @@ def five_hundred_iterations(X: NDArray, y: NDArray, loss: str) -> None:
     comparisons = Comparisons.from_labels(X, y)
     left = 500
     while left > 0:
-        left -= len(boost(X, comparisons, LOSSES[loss], max_iter=left, block_size=1).history)
+        left -= len(
+            boost(X, comparisons, LOSSES[loss], max_iter=left, directions_per_step=1).history
+        )
 
 
 def peak_memory(n_features: int) -> tuple[float, float]:

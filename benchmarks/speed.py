@@ -143,7 +143,7 @@ def iterations(run: Run) -> Iterator[Row]:
     n = 500 if run.full else 50
     fits: list[Boosting] = []
     exact = partial(boost, X, mined(), "exponential")
-    own = run.seconds(lambda: fits.append(exact(max_iter=n, block_size=1)))
+    own = run.seconds(lambda: fits.append(exact(max_iter=n, directions_per_step=1)))
     goal = fits[0].objective()
 
     def reached(fit: Boosting) -> bool:
@@ -222,7 +222,7 @@ def whole_fit(run: Run) -> Iterator[Row]:
         f"{100 * error:.2f} %, Euclidean {100 * knn_error(X, y, Z, z):.2f} %",
     )
     if run.full:
-        paper = BoostMetric(block_size=1).fit(X, y)
+        paper = BoostMetric(directions_per_step=1).fit(X, y)
         exact = knn_error(paper.transform(X), y, paper.transform(Z), z)
         detail = f"{100 * error:.2f} % and {100 * exact:.2f} %"
         yield Row("its error / error of 500 exact iterations", error / exact, 1.05, detail)
@@ -241,7 +241,9 @@ def embeddings(run: Run) -> Iterator[Row]:
     v, q = (rng.standard_normal(size, dtype=np.float32) for size in (D, n))
     unit = min(run.seconds(lambda: (X @ v, X.T @ q)) for _ in range(9))
     for size in (1, 8):
-        each = iteration(run, partial(boost, X, comparisons, "logistic", block_size=size), size)
+        each = iteration(
+            run, partial(boost, X, comparisons, "logistic", directions_per_step=size), size
+        )
         yield Row(
             f"D = 1,536: an iteration of {size} / (`X @ v` + `X.T @ q`)",
             each / unit,
@@ -345,7 +347,9 @@ def growth(run: Run) -> Iterator[Row]:
         y = rng.integers(0, 20, n)
         X[:, 0] += y
         comparisons = random_comparisons(y, rng)
-        times.append(iteration(run, partial(boost, X, comparisons, "logistic", block_size=1), 1))
+        times.append(
+            iteration(run, partial(boost, X, comparisons, "logistic", directions_per_step=1), 1)
+        )
     exponent = np.polyfit(np.log(sizes), np.log(times), 1)[0]
     detail = ", ".join(f"{1e3 * each:.1f}" for each in times)
     yield Row(

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from sklearn.datasets import load_breast_cancer
 
-from boostmetric import Boosting, Loss, learn_psd
+from boostmetric import Boosting, Loss, Trace, learn_psd
 
 
 # %%
@@ -103,7 +103,7 @@ def solve(estimates: Estimates, **options: Any) -> Boosting:
     matrices = [
         coo_array(([0.5, 0.5], ([a, b], [b, a])), shape=shape) for a, b in zip(i, j, strict=True)
     ]
-    options = {"alpha": ALPHA, "alpha_relative": False, **options}
+    options = {"regularizer": Trace(ALPHA), **options}
     return learn_psd(matrices, SquaredError(), gaps=gaps, weights=weights, **options)
 
 

@@ -40,14 +40,14 @@ def look(fit: Boosting) -> bool:
 
 
 comparisons = Comparisons.from_labels(X_train, y_train)
-boost(X_train, comparisons, "logistic", max_iter=150, block_size=1, callback=look)
+boost(X_train, comparisons, "logistic", max_iter=150, directions_per_step=1, callback=look)
 
 # %%
 # With it. The fit goes on for `n_iter_no_change` directions without a better metric before it
 # ends.
 learner = BoostMetric(
     max_iter=150,
-    block_size=1,
+    directions_per_step=1,
     early_stopping=True,
     validation_fraction=0.3,
     n_iter_no_change=30,

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from boostmetric.learn import Options, boost
+from boostmetric.learn import boost
 from boostmetric.metric import Metric
 from boostmetric.problem import (
+    REGULARIZERS,
     Comparisons,
     Exponential,
     Hinge,
@@ -27,7 +28,7 @@ from boostmetric.problem import (
     SmoothedHinge,
     SquaredHinge,
 )
-from boostmetric.solvers import Boosting, Status
+from boostmetric.solvers import DEFAULT_ALPHA, Boosting, Status
 
 N_FEATURES = (1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 5, 6, 6, 8, 8, 12, 12, 20, 35, 60)
 SCALES = (1e-12, 1e-6, 1e-2, 1.0, 1.0, 1.0, 1e2, 1e6, 1e12)
@@ -50,7 +51,7 @@ class DrawnProblem:
     X: NDArray | csr_array
     comparisons: Comparisons
     loss: Loss
-    options: Options
+    options: dict[str, Any]
     kinds: dict[str, str]
 
     def fit(self, **changes: Any) -> Boosting:
@@ -127,8 +128,8 @@ def draw(seed: int) -> DrawnProblem:
             "squared_hinge": SquaredHinge,
         }
         loss = losses[name]()
-    options: Options = {
-        "block_size": choose("batch size", *BATCH_SIZES),
+    options: dict[str, Any] = {
+        "directions_per_step": choose("batch size", *BATCH_SIZES),
         "max_iter": int(rng.integers(1, most_directions(D) + 1)),
         "tol": choose("tol", *TOLERANCES),
         "n_jobs": 1,
@@ -376,13 +377,14 @@ def _others(
     changes: dict[str, Any] = {
         "max_iter": most_directions(metric.n_features),
         "tol": 1e-3,
-        "block_size": None,
+        "directions_per_step": "auto",
     }
     if not isinstance(problem.loss, Hinge):
         for factor in (0.0, 0.5, 0.99, 1.01, 2.0):
             yield f"{factor} times the metric", _multiple(metric, factor)
         changes["solver"] = "totally_corrective"
-        changes |= {"alpha": fit.alpha, "alpha_relative": False}
+        kind = REGULARIZERS[reference.regularizer]
+        changes |= {"alpha": DEFAULT_ALPHA, "regularizer": kind(fit.alpha)}
     if other:
         yield "the metric of another fit", problem.fit(**changes).metric
     D, m = MAX_EXACT

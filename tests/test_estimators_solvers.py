@@ -32,7 +32,8 @@ COMBINATIONS = [*product(SMOOTH, SOLVERS, REGULARIZERS), ("hinge", "totally_corr
 
 every_method = pytest.mark.parametrize("method", ["value", "duals"])
 every_batch = pytest.mark.parametrize(
-    ("solver", "block_size"), [("stagewise", 1), ("stagewise", 3), ("totally_corrective", 4)]
+    ("solver", "directions_per_step"),
+    [("stagewise", 1), ("stagewise", 3), ("totally_corrective", 4)],
 )
 
 
@@ -65,7 +66,7 @@ def test_the_estimator_learns_what_boost_learns(
         ({"solver": "best"}, "solver"),
         ({"regularizer": "best"}, "regularizer"),
         ({"eigen_solver": "best"}, "eigen_solver"),
-        *(({"block_size": bad}, "block_size") for bad in (0, -3, 2.5, "a", True)),
+        *(({"directions_per_step": bad}, "directions_per_step") for bad in (0, -3, 2.5, "a", True)),
     ],
 )
 def test_options_that_do_not_work_are_rejected_before_any_work(
@@ -114,8 +115,8 @@ def two_classes(n: int, D: int) -> Labelled:
         (1500, 40, {}, [20, 20]),
         (1100, 40, {}, [1] * 40),
         (1500, 15, {}, [1] * 40),
-        (1500, 16, {"block_size": 30}, [30, 10]),
-        (200, 16, {"block_size": 15}, [15, 15, 10]),
+        (1500, 16, {"directions_per_step": 30}, [30, 10]),
+        (200, 16, {"directions_per_step": 15}, [15, 15, 10]),
         (200, 6, {"solver": "totally_corrective", "tol": 0.0}, [4] * 10),
     ],
 )
@@ -134,7 +135,7 @@ def test_the_estimator_says_how_many_directions_an_iteration_tried(
 
 @pytest.mark.parametrize("n_passes", [1, 2])
 def test_the_gap_is_found_only_where_it_is_looked_for(n_passes: int, blobs: Labelled) -> None:
-    options: dict[str, Any] = {"max_iter": 6, "block_size": 3, "n_passes": n_passes}
+    options: dict[str, Any] = {"max_iter": 6, "directions_per_step": 3, "n_passes": n_passes}
     assert np.isnan(BoostMetric(**options).fit(*blobs).duality_gap_)
     assert BoostMetric(tol=1e-9, **options).fit(*blobs).duality_gap_ >= 0
     corrective = BoostMetric(solver="totally_corrective", **options)
@@ -144,7 +145,7 @@ def test_the_gap_is_found_only_where_it_is_looked_for(n_passes: int, blobs: Labe
 def test_sample_weights_are_points_given_several_times(blobs: Labelled) -> None:
     X, y = blobs
     times = np.random.default_rng(0).integers(1, 4, len(X))
-    options: dict[str, Any] = {"block_size": 4, "max_iter": 12}
+    options: dict[str, Any] = {"directions_per_step": 4, "max_iter": 12}
     by_weight = BoostMetric(**options).fit(X, y, sample_weight=times)
     by_number = BoostMetric(**options).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
     expected = by_number.get_mahalanobis_matrix()
@@ -155,19 +156,19 @@ def test_sample_weights_are_points_given_several_times(blobs: Labelled) -> None:
 
 def test_a_warm_start_in_batches(blobs: Labelled) -> None:
     X, y = blobs
-    learner = BoostMetric(block_size=3, max_iter=6, warm_start=True).fit(X, y)
+    learner = BoostMetric(directions_per_step=3, max_iter=6, warm_start=True).fit(X, y)
     first = learner.history_["objective"][-1]
     learner.fit(X, y)
     assert learner.history_["n_tried"].tolist() == [3, 3]
     assert learner.history_["objective"][0] < first
-    whole = BoostMetric(block_size=3, max_iter=12).fit(X, y)
+    whole = BoostMetric(directions_per_step=3, max_iter=12).fit(X, y)
     assert learner.history_["objective"][-1] == pytest.approx(whole.history_["objective"][-1])
 
 
 def test_the_estimator_stops_early_in_batches() -> None:
     X, _ = two_classes(300, 8)
     y = np.random.default_rng(1).integers(0, 2, 300)  # nothing to be learned
-    options: dict[str, Any] = {"block_size": 4, "early_stopping": True, "random_state": 0}
+    options: dict[str, Any] = {"directions_per_step": 4, "early_stopping": True, "random_state": 0}
     learner = BoostMetric(n_iter_no_change=8, max_iter=400, **options).fit(X, y)
     assert learner.status_ is Status.STOPPED
     n_tried = int(learner.history_["n_tried"].sum())
@@ -264,16 +265,20 @@ def test_the_estimator_raises_and_is_fitted_nevertheless(
     once: bool,
     method: str,
     solver: str,
-    block_size: int,
+    directions_per_step: int,
     blobs: Labelled,
     data: tuple[NDArray, Comparisons],
 ) -> None:
-    options: dict[str, Any] = {"solver": solver, "block_size": block_size, "tol": 0.0}
-    good = calls_of(method, *data, max_iter=2 * block_size, **options)
+    options: dict[str, Any] = {
+        "solver": solver,
+        "directions_per_step": directions_per_step,
+        "tol": 0.0,
+    }
+    good = calls_of(method, *data, max_iter=2 * directions_per_step, **options)
     learner = BoostMetric(loss=Failing(method, good, once), **options)
     with pytest.raises(NotANumberError, match=r"In step 3,"):
         learner.fit(*blobs)
-    expected = BoostMetric(loss=Failing(), max_iter=2 * block_size, **options).fit(*blobs)
+    expected = BoostMetric(loss=Failing(), max_iter=2 * directions_per_step, **options).fit(*blobs)
     assert learner.status_ is Status.FAILED
     assert learner.n_iter_ == len(learner.history_["objective"]) == 2
     assert np.array_equal(learner.history_["objective"], expected.history_["objective"])

@@ -13,7 +13,18 @@ from numpy.typing import NDArray
 from scipy.special import expit, logsumexp, softmax
 from sklearn.datasets import load_wine
 
-from boostmetric import LOSSES, Boosting, Comparisons, Loss, Metric, Operator, Status, boost
+from boostmetric import (
+    LOSSES,
+    REGULARIZERS,
+    Boosting,
+    Comparisons,
+    Loss,
+    Metric,
+    Operator,
+    Status,
+    Trace,
+    boost,
+)
 
 EXPONENTIAL, LOGISTIC = LOSSES["exponential"], LOSSES["logistic"]
 
@@ -148,7 +159,7 @@ def test_a_price_in_units_of_the_largest(loss: Loss, blobs: tuple[NDArray, NDArr
     X, y = blobs
     comparisons = Comparisons.from_labels(X, y)
     fit = boost(X, comparisons, loss, alpha=0.01, max_iter=5)
-    absolute = boost(X, comparisons, loss, alpha=fit.alpha, alpha_relative=False, max_iter=5)
+    absolute = boost(X, comparisons, loss, regularizer=Trace(fit.alpha), max_iter=5)
     assert absolute.alpha == fit.alpha == pytest.approx(0.01 * fit.alpha_max, rel=1e-12)
     assert np.array_equal(absolute.metric.matrix, fit.metric.matrix)
 
@@ -477,8 +488,8 @@ def test_one_comparison_is_unbounded_under_the_exponential_loss() -> None:
 
 
 SOLVERS: dict[str, dict[str, Any]] = {
-    "one direction": {"solver": "stagewise", "block_size": 1},
-    "batches": {"solver": "stagewise", "block_size": 3},
+    "one direction": {"solver": "stagewise", "directions_per_step": 1},
+    "batches": {"solver": "stagewise", "directions_per_step": 3},
     "totally corrective": {"solver": "totally_corrective"},
 }
 
@@ -566,9 +577,9 @@ def test_an_absolute_alpha_is_in_the_units_of_the_user(
     X, y = blobs
     c = Comparisons.from_labels(X, y)
     unit = 4.0**k if regularizer == "trace" else 16.0**k
-    options: dict[str, Any] = {"regularizer": regularizer, "alpha_relative": False}
-    plain = fit_of_scaled(X, 0, c, alpha=alpha, **options)
-    fit = fit_of_scaled(X, k, c, alpha=alpha * unit, **options)
+    kind = REGULARIZERS[regularizer]
+    plain = fit_of_scaled(X, 0, c, regularizer=kind(alpha))
+    fit = fit_of_scaled(X, k, c, regularizer=kind(alpha * unit))
     assert fit.alpha == alpha * unit
     assert fit.objective() == plain.objective()
     assert np.array_equal(fit.metric.coefs, plain.metric.coefs / 4.0**k)

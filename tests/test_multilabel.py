@@ -276,7 +276,7 @@ def test_other_transformations_will_do(init: str) -> None:
 
 def test_an_index_is_refused() -> None:
     with pytest.raises(ValueError, match=r"does not work with multilabel targets: use neigh"):
-        BoostMetric(neighbors=NearestNeighbors()).fit(*draw())
+        BoostMetric(index=NearestNeighbors()).fit(*draw())
 
 
 def test_candidates_need_one_label_for_each_point() -> None:

@@ -24,6 +24,7 @@ from boostmetric import (
     Metric,
     Operator,
     Status,
+    Trace,
     alpha_path,
     boost,
     learn_psd,
@@ -373,13 +374,12 @@ def test_a_path_may_be_of_comparisons_with_absolute_alphas(
         Comparisons.from_labels(X, y),
         "logistic",
         solver="totally_corrective",
-        alpha_relative=False,
     )
-    points = list(alpha_path(learn, [50.0, 500.0, 1e9]))
+    points = list(alpha_path(learn, [Trace(50.0), Trace(500.0), Trace(1e9)]))
     assert [point.alpha for point in points] == [1e9, 500.0, 50.0]
     assert points[0].metric.n_directions == 0
     for point in points[1:]:
-        cold = learn(alpha=point.alpha)
+        cold = learn(regularizer=Trace(point.alpha))
         assert point.objective == pytest.approx(cold.objective(), rel=1e-3)
         assert point.duality_gap <= 1e-3 * point.objective
 

@@ -37,10 +37,10 @@ FORMATS: dict[str, Callable[[NDArray], Any]] = {
     "options",
     [
         {},
-        {"block_size": 4},
+        {"directions_per_step": 4},
         {"loss": "exponential"},
         {"loss": "squared_hinge", "regularizer": "frobenius"},
-        {"loss": "smoothed_hinge", "block_size": 3},
+        {"loss": "smoothed_hinge", "directions_per_step": 3},
         {"loss": "hinge"},
         {"solver": "totally_corrective", "max_iter": 4},
         {"n_passes": 2, "max_iter": 5},
@@ -198,9 +198,9 @@ def test_an_index_is_refused() -> None:
     from sklearn.neighbors import NearestNeighbors
 
     X, y = draw(n=40, D=6)
-    learner = BoostMetric(neighbors=NearestNeighbors())
+    learner = BoostMetric(index=NearestNeighbors())
     with pytest.raises(
-        ValueError, match=r"neighbors=Near.* does not work with sparse X: use neigh"
+        ValueError, match=r"index=Near.* does not work with sparse X. Use index=None"
     ):
         learner.fit(csr_array(X), y)
 
@@ -239,7 +239,7 @@ def test_a_start_of_many_features_is_not_kept(base: csr_array | None) -> None:
 def test_a_fit_can_be_continued_and_pickled() -> None:
     X, y = draw(n=60, D=8)
     learners = [
-        BoostMetric(init="scale", max_iter=4, block_size=1, warm_start=True).fit(given, y)
+        BoostMetric(init="scale", max_iter=4, directions_per_step=1, warm_start=True).fit(given, y)
         for given in (X, csr_array(X))
     ]
     copies = [pickle.loads(pickle.dumps(learner)) for learner in learners]

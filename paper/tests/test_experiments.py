@@ -17,7 +17,7 @@ from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
-from boostmetric import BoostMetric, BoostMetricCV, Comparisons
+from boostmetric import BoostMetric, BoostMetricCV, Comparisons, Trace
 from boostmetric.cli import peer
 from boostmetric.data.synthetic import balance_scale, concentric_circles
 from boostmetric.evaluation.knn import knn_error, majority
@@ -267,7 +267,7 @@ def test_boosting_in_table_1_is_what_its_name_says(
 def test_a_cell_of_table_2_has_the_paper_s_alpha(v: str) -> None:
     X, y = balance_scale()
     train, _, test = paper_split(625, (438, 94, 93), 3)
-    learner = BoostMetric(loss="exponential", alpha=float(v[2:]), alpha_relative=False)
+    learner = BoostMetric(loss="exponential", regularizer=Trace(float(v[2:])))
     learner.fit(X[train], y[train])
     Z = learner.transform(X)
     record = run_table2(Cell("table2", "balance", v, 3))

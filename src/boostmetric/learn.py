@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,62 +14,52 @@ from boostmetric.data.points import Points
 from boostmetric.engines import Dask, Local, as_engine
 from boostmetric.metric import Metric
 from boostmetric.problem import (
-    REGULARIZERS,
     ComparisonOperator,
     Comparisons,
     Hinge,
     Loss,
     Objective,
     Operator,
+    Regularizer,
     Step,
     Trace,
     UnitTrace,
-    as_loss,
     as_operator,
     check_operator,
     place_objective,
 )
 from boostmetric.solvers import (
-    EIGEN_SOLVERS,
+    DEFAULT_ALPHA,
     FIRST_GAP,
     Boosting,
     Memory,
+    SolverSettings,
     Status,
-    check_combination,
-    default_batch_size,
-    default_solver,
     leading_eigenpairs,
-    make_solver,
 )
-
-DEFAULT_ALPHA = 1e-7
-"""The relative alpha, unless another is given."""
 
 Callback = Callable[[Boosting], bool]
 """Called after every step with the state of the fit; a true result ends the fit."""
 
 
-class Options(TypedDict, total=False):
-    """Keyword arguments of `boost` and `learn_psd`; `learn_psd` describes them."""
-
-    solver: str
-    regularizer: str
-    alpha: float | None
-    alpha_relative: bool
-    max_iter: int
-    tol: float | None
-    eigen_solver: str
-    block_size: int | None
-    callback: Callback | None
-    should_stop: Callable[[], bool] | None
-    start: Metric | None
-    resume: Mapping[str, NDArray] | None
-    n_jobs: int | None
-    engine: Any
-
-
 def boost(
-    X: Points | DaskPoints, comparisons: Comparisons, loss: str | Loss, **options: Unpack[Options]
+    X: Points | DaskPoints,
+    comparisons: Comparisons,
+    loss: str | Loss = "logistic",
+    *,
+    solver: str = "auto",
+    regularizer: str | Regularizer = "trace",
+    alpha: float = DEFAULT_ALPHA,
+    max_iter: int = 500,
+    directions_per_step: int | str = "auto",
+    tol: float | None = None,
+    eigen_solver: str = "auto",
+    callback: Callback | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    start: Metric | None = None,
+    resume: Mapping[str, NDArray] | None = None,
+    engine: Any = None,
+    n_jobs: int | None = None,
 ) -> Boosting:
     """Learn a metric from comparisons of points (Algorithms 3 and 4).
 
@@ -82,37 +70,61 @@ def boost(
     X : array of shape (n, D), dense or CSR, float32 or float64; or an array or dataframe of Dask
     comparisons, loss : what to learn from, and how margins count; a comparison of weight 0 is left
         out
+    solver : as for `learn_psd`, except that the default is the paper's, "stagewise", or the only
+        one that the loss works with
+    regularizer, alpha, max_iter, directions_per_step, tol, eigen_solver : as for `learn_psd`
+    callback, should_stop, start, resume, n_jobs : as for `learn_psd`
     engine : where the computation runs: None for this process, or, if X is a collection of Dask,
         for the active Dask client; "dask" for that client; the address of a scheduler; or a
         `distributed.Client`. Without an active client, Dask runs in threads of this process until
         `boost` returns, and the `Boosting` cannot evaluate anything afterwards
-    options : as for `learn_psd`, except that the default of `solver` is the paper's, "stagewise",
-        or the only one that the loss works with
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(60, 3))
     >>> comparisons = Comparisons.from_labels(X, X[:, 0] > 0)
-    >>> fit = boost(X, comparisons, "logistic", max_iter=10)
+    >>> fit = boost(X, comparisons, max_iter=10)
     >>> fit.status.name, fit.metric.n_directions
     ('MAX_ITER', 10)
     """
-    loss = as_loss(loss)
-    counted = comparisons.counted()
-    options = {"solver": default_solver(loss), **options}
-    gaps, given = counted.gaps, options.get("engine")
-    if given is None and is_collection(X):
-        given = "dask"
-    with as_engine(given, options.get("n_jobs")) as engine:
-        if isinstance(engine, Dask):
-            points = DaskPoints.of(X, engine) if is_collection(X) else X
-            return solve(*place_objective(engine, points, counted, loss), options)
+    settings = SolverSettings.of(
+        loss, solver, regularizer, alpha, max_iter, directions_per_step, tol, eigen_solver
+    )
+    if engine is None and is_collection(X):
+        engine = "dask"
+    with as_engine(engine, n_jobs) as opened:
+        points = X
+        if is_collection(X):
+            assert isinstance(opened, Dask)
+            points = DaskPoints.of(X, opened)
+        return learn_from_comparisons(
+            points, comparisons, settings, opened, callback, should_stop, start, resume
+        )
+
+
+def learn_from_comparisons(
+    X: Points | DaskPoints,
+    comparisons: Comparisons,
+    settings: SolverSettings,
+    engine: Local | Dask,
+    callback: Callback | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    start: Metric | None = None,
+    resume: Mapping[str, NDArray] | None = None,
+) -> Boosting:
+    """`boost` with settings that have been checked, on an engine that is open."""
+    counted, loss = comparisons.counted(), settings.loss
+    if isinstance(engine, Dask):
+        problem, unit = place_objective(engine, X, counted, loss)
+    else:
         operator = ComparisonOperator(X, counted, exponent=None, threads=engine.threads)
+        gaps, unit = counted.gaps, operator.unit
         if isinstance(loss, Hinge) and gaps is not None:
             # It fixes the trace of M, so margins are in the units of the operator.
-            gaps = gaps / operator.unit
-        return _learn(engine, operator, loss, gaps, counted.weights, options)
+            gaps = gaps / unit
+        problem = Objective.of_operator(engine, operator, loss, Trace(0.0), gaps, counted.weights)
+    return solve(problem, unit, settings, callback, should_stop, start, resume)
 
 
 def learn_psd(
@@ -121,7 +133,18 @@ def learn_psd(
     *,
     gaps: ArrayLike | None = None,
     weights: ArrayLike | None = None,
-    **options: Unpack[Options],
+    solver: str = "totally_corrective",
+    regularizer: str | Regularizer = "trace",
+    alpha: float = DEFAULT_ALPHA,
+    max_iter: int = 500,
+    directions_per_step: int | str = "auto",
+    tol: float | None = None,
+    eigen_solver: str = "auto",
+    callback: Callback | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    start: Metric | None = None,
+    resume: Mapping[str, NDArray] | None = None,
+    n_jobs: int | None = None,
 ) -> Boosting:
     """Minimize F(⟨A_r, M⟩ − b_r) + R(M) over M ⪰ 0, direction by direction.
 
@@ -134,19 +157,19 @@ def learn_psd(
         matrices, a `LowRankOperator`, a `ComparisonOperator`, or a custom `Operator`
     loss : F, a `Loss` or the name of one in `LOSSES`; any convex function
     gaps, weights : arrays of shape (m,), the b_r and the weights of the terms of F
-    solver : "stagewise" finds a coefficient once, by a line search; "totally_corrective", the
-        default, optimizes all of them again in each step and converges to the optimum
-    regularizer : "trace", R = alpha·Tr M, or "frobenius", R = alpha/2·‖M‖²
-    alpha : 1e-7 by default. The hinge loss has none, but its own `nu`
-    alpha_relative : whether alpha is in units that depend on the problem (`Trace`, `Frobenius`);
-        True by default
-    max_iter : number of directions that are tried at most, 500 by default; a step counts for
-        `block_size` of them
-    block_size : number of directions that a step adds. With 1 the stage-wise solver is the paper's
-        algorithm. In a larger batch it finds the coefficients of the new directions together, and
-        with them one factor for all older ones, which is several times faster for the same
-        objective. By default 24 (D/2 if that is less, 8 for more than 600 features), or 1 for fewer
-        than 16 features or 10,000 matrices; 4 for the totally corrective solver
+    solver : "stagewise" finds a coefficient once, by a line search; "totally_corrective" optimizes
+        all of them again in each step and converges to the optimum; "auto" is "stagewise", unless
+        the loss works with the other one only
+    regularizer : "trace", R = alpha·Tr M, or "frobenius", R = alpha/2·‖M‖², with the relative
+        `alpha`; or an instance such as ``Trace(v)`` with an absolute strength
+    alpha : relative strength, in units that depend on the problem (`Trace`, `Frobenius`). The hinge
+        loss has none, but its own `nu`
+    max_iter : maximum number of directions
+    directions_per_step : number of directions that a step adds. With 1 the stage-wise solver is the
+        paper's algorithm. In a larger batch it finds the coefficients of the new directions
+        together, and with them one factor for all older ones, which is several times faster for the
+        same objective. "auto" is 24 (D/2 if that is less, 8 for more than 600 features), or 1 for
+        fewer than 16 features or 10,000 matrices; 4 for the totally corrective solver
     tol : end the fit if the duality gap is at most this share of the objective, or of a thousandth
         of the objective at M = 0 if that is larger; 0 does not compute the gap. None, the default,
         is 1e-3 for the totally corrective solver and 0 for the stage-wise one, which in general
@@ -178,26 +201,26 @@ def learn_psd(
     array([[ 1. , -0.4],
            [-0.4,  1. ]])
     """
+    settings = SolverSettings.of(
+        loss, solver, regularizer, alpha, max_iter, directions_per_step, tol, eigen_solver
+    )
     operator = as_operator(operator)
     check_operator(operator)
     b, c = (None if given is None else np.asarray(given, float) for given in (gaps, weights))
-    with Local(options.get("n_jobs")) as engine:
-        return _learn(engine, operator, as_loss(loss), b, c, options)
+    with Local(n_jobs) as engine:
+        problem = Objective.of_operator(engine, operator, settings.loss, Trace(0.0), b, c)
+        return solve(problem, operator.unit, settings, callback, should_stop, start, resume)
 
 
-def _learn(
-    engine: Local,
-    operator: Operator,
-    loss: Loss,
-    gaps: NDArray | None,
-    weights: NDArray | None,
-    options: Options,
+def solve(
+    problem: Objective,
+    unit: float,
+    settings: SolverSettings,
+    callback: Callback | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    start: Metric | None = None,
+    resume: Mapping[str, NDArray] | None = None,
 ) -> Boosting:
-    problem = Objective.of_operator(engine, operator, loss, Trace(0.0), gaps, weights)
-    return solve(problem, operator.unit, options)
-
-
-def solve(problem: Objective, unit: float, options: Options) -> Boosting:
     """Minimize an objective, whose own regularizer is replaced.
 
     Parameters
@@ -205,34 +228,15 @@ def solve(problem: Objective, unit: float, options: Options) -> Boosting:
     problem : at M = 0; it may have several blocks
     unit : the matrices A_r of the problem are those of the user divided by this number, and for the
         hinge, which fixes the trace of M, the gaps, too
-    options : those of `learn_psd`
+    settings : how to solve it
+    callback, should_stop, start, resume : as for `learn_psd`
     """
-    loss, kind = problem.loss, options.get("regularizer", "trace")
-    name = options.get("solver", "totally_corrective")
-    eigen_solver = options.get("eigen_solver", "auto")
-    check_combination(loss, name, kind)
-    if eigen_solver not in EIGEN_SOLVERS:
-        names = ", ".join(map(repr, EIGEN_SOLVERS))
-        raise ValueError(
-            f"The 'eigen_solver' parameter must be one of {names}. Got {eigen_solver!r} instead."
-        )
-    batch_size = options.get("block_size")
-    if batch_size is None:
-        batch_size = default_batch_size(loss, name, problem.n_features, problem.n_terms)
-    elif not (isinstance(batch_size, Integral) and batch_size >= 1):
-        raise ValueError(
-            "The 'block_size' parameter must be None or an int in the range [1, inf). Got "
-            f"{batch_size!r} instead."
-        )
-    alpha = options.get("alpha")
-    _check_alpha(loss, alpha)
-    start = options.get("start")
     if start is not None and start.n_features != problem.n_features:
         raise ValueError(
             f"start must be a metric of {problem.n_features} features; it has {start.n_features}."
         )
-    solver = make_solver(loss, name, batch_size, eigen_solver)
-    tol = options.get("tol")
+    loss = settings.loss
+    solver = settings.make_solver(problem.n_features, problem.n_terms)
 
     # 1) the regularizer, relative to the scatter at M = 0
     first = problem.evaluate()
@@ -244,14 +248,10 @@ def solve(problem: Objective, unit: float, options: Options) -> Boosting:
         uniform = loss.nu * loss.prices(problem.n_terms, block.weights)
         scatter = block.operator.scatter(uniform.astype(problem.dtype))
     alpha_max = float(leading_eigenpairs(scatter)[0][0])
-    R = REGULARIZERS[kind]
-    strength = DEFAULT_ALPHA if alpha is None else alpha
     if isinstance(loss, Hinge):
         problem.regularizer = UnitTrace(0.0)
-    elif options.get("alpha_relative", True):
-        problem.regularizer = R(strength * R.unit(alpha_max, first.dual_sum))
     else:
-        problem.regularizer = R(R.in_units(strength, 1 / unit))
+        problem.regularizer = settings.regularizer_for(alpha_max, first.dual_sum, unit)
 
     # 2) where to start
     fit = Boosting(
@@ -260,9 +260,8 @@ def solve(problem: Objective, unit: float, options: Options) -> Boosting:
         memory=Memory(alpha_max),
         first_value=first.value,
         unit=unit,
-        tol=solver.default_tol if tol is None else tol,
+        tol=solver.default_tol if settings.tol is None else settings.tol,
     )
-    resume = options.get("resume")
     if resume is not None:
         fit.resume(resume)
     elif start is not None:
@@ -270,27 +269,9 @@ def solve(problem: Objective, unit: float, options: Options) -> Boosting:
         problem.take(Step(start.directions.astype(problem.dtype), coefs, 0.0))
 
     # 3) the loop
-    problem.should_stop = options.get("should_stop")
-    fit.run(
-        options.get("max_iter", 500),
-        options.get("callback"),
-        FIRST_GAP if start is None else 1,
-    )
+    problem.should_stop = should_stop
+    fit.run(settings.max_iter, callback, FIRST_GAP if start is None else 1)
     return fit
-
-
-def _check_alpha(loss: Loss, alpha: float | None) -> None:
-    if alpha is None:
-        return
-    if isinstance(loss, Hinge):
-        raise ValueError(
-            f"alpha={alpha!r} has no effect with {loss!r}, which fixes the trace at 1. Leave it "
-            "out, and set nu."
-        )
-    if not 0 <= alpha < math.inf:
-        raise ValueError(
-            f"The 'alpha' parameter must be a float in the range [0.0, inf). Got {alpha!r} instead."
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,13 +286,16 @@ class PathPoint:
     status: Status
 
 
-def alpha_path(learn: Callable[..., Boosting], alphas: Iterable[float]) -> Iterator[PathPoint]:
+def alpha_path(
+    learn: Callable[..., Boosting], alphas: Iterable[float | Regularizer]
+) -> Iterator[PathPoint]:
     """Learn for one alpha after another, from the largest down, each from the metric of the last.
 
     Parameters
     ----------
-    learn : called with `alpha` and `start`: `boost` or `learn_psd` with all else fixed
-    alphas : the values, in any order; relative or absolute as `learn` takes them
+    learn : called with `alpha` or `regularizer`, and with `start`: `boost` or `learn_psd` with all
+        else fixed
+    alphas : relative values, or instances such as ``Trace(v)`` with absolute ones, in any order
 
     Yields
     ------
@@ -334,8 +318,14 @@ def alpha_path(learn: Callable[..., Boosting], alphas: Iterable[float]) -> Itera
     alpha     0.1  rank 4  relative gap below 1e-6: True
     """
     last: Metric | None = None
-    for alpha in sorted(alphas, reverse=True):
-        fit = learn(alpha=alpha, start=last)
+    given = [
+        (each.strength, {"regularizer": each})
+        if isinstance(each, Regularizer)
+        else (each, {"alpha": each})
+        for each in alphas
+    ]
+    for _, strength in sorted(given, key=lambda pair: pair[0], reverse=True):
+        fit = learn(**strength, start=last)
         last = fit.metric
         yield PathPoint(
             alpha=fit.alpha,

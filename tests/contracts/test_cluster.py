@@ -32,8 +32,8 @@ pytestmark = [
 ]
 
 FITS: dict[str, tuple[str, Any]] = {
-    "one direction per step": ("exponential", {"solver": "stagewise", "block_size": 1}),
-    "batches": ("logistic", {"solver": "stagewise", "block_size": 8}),
+    "one direction per step": ("exponential", {"solver": "stagewise", "directions_per_step": 1}),
+    "batches": ("logistic", {"solver": "stagewise", "directions_per_step": 8}),
     "totally corrective": ("logistic", {"solver": "totally_corrective", "alpha": 0.01}),
 }
 SHORT = {"one direction per step": 8, "batches": 24, "totally corrective": 12}
@@ -165,7 +165,10 @@ def test_random_problems(part: int) -> None:
             is_right &= bool(np.diff(values).max(initial=0.0) <= rounding)
             # 2) one direction at a time leads where it does in memory; in larger steps, rounding
             # may decide which comparisons of a loss with kinks are beyond them
-            if problem.options["block_size"] == 1 and problem.options["solver"] == "stagewise":
+            if (
+                problem.options["directions_per_step"] == 1
+                and problem.options["solver"] == "stagewise"
+            ):
                 scale = max(abs(local.objective()), 1e-3 * abs(local.first_value))
                 is_right &= abs(objective - local.objective()) <= 1e-6 * scale
             if not is_right:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from boostmetric import BoostMetric
 from boostmetric.engines import Local
-from boostmetric.learn import Options, boost, solve
+from boostmetric.learn import boost, solve
 from boostmetric.problem import (
     Block,
     ComparisonOperator,
@@ -32,7 +32,7 @@ from boostmetric.problem import (
     as_loss,
     comparison_operator,
 )
-from boostmetric.solvers import Boosting
+from boostmetric.solvers import Boosting, SolverSettings
 
 SMALL_CHUNKS = {
     (comparison_operator, "CHUNK_ENTRIES"): 1 << 12,
@@ -50,12 +50,12 @@ CORRECTIVE, CORRECTIVE_NORM, SOFT_MARGIN = (
     "totally corrective, Frobenius norm",
     "soft margin",
 )
-FITS: dict[str, tuple[str, Options]] = {
-    ONE: ("exponential", {"solver": "stagewise", "block_size": 1, "max_iter": 5}),
-    EIGHT: ("logistic", {"solver": "stagewise", "block_size": 8, "max_iter": 24}),
+FITS: dict[str, tuple[str, dict[str, Any]]] = {
+    ONE: ("exponential", {"solver": "stagewise", "directions_per_step": 1, "max_iter": 5}),
+    EIGHT: ("logistic", {"solver": "stagewise", "directions_per_step": 8, "max_iter": 24}),
     DEFAULT: ("exponential", {"solver": "stagewise", "max_iter": 40}),
 }
-CORRECTIVE_FITS: dict[str, tuple[str, Options]] = {
+CORRECTIVE_FITS: dict[str, tuple[str, dict[str, Any]]] = {
     CORRECTIVE: ("logistic", {"solver": "totally_corrective", "max_iter": 16, "alpha": 0.01}),
     CORRECTIVE_NORM: (
         "squared_hinge",
@@ -69,8 +69,8 @@ CORRECTIVE_FITS: dict[str, tuple[str, Options]] = {
     ),
     SOFT_MARGIN: ("hinge", {"max_iter": 6}),
 }
-ON_LARGE_DATA: dict[str, tuple[str, Options]] = {
-    f"{ONE}, large": ("logistic", {"solver": "stagewise", "block_size": 1, "max_iter": 1}),
+ON_LARGE_DATA: dict[str, tuple[str, dict[str, Any]]] = {
+    f"{ONE}, large": ("logistic", {"solver": "stagewise", "directions_per_step": 1, "max_iter": 1}),
     f"{DEFAULT}, large": ("exponential", {"solver": "stagewise", "max_iter": 24}),
 }
 
@@ -105,13 +105,13 @@ def digest_of(fit: Boosting) -> str:
 
 
 def digests_of_fits(
-    fits: dict[str, tuple[str, Options]], X: NDArray, comparisons: Comparisons
+    fits: dict[str, tuple[str, dict[str, Any]]], X: NDArray, comparisons: Comparisons
 ) -> Iterator[tuple[str, str, str]]:
     """What was fitted, with which number of threads, and the digest of the result."""
     for name, (loss, options) in fits.items():
         for dtype in DTYPES:
             for n_jobs in N_JOBS:
-                given: Options = {**options, "n_jobs": n_jobs}
+                given: dict[str, Any] = {**options, "n_jobs": n_jobs}
                 fit = boost(X.astype(dtype), comparisons, loss, **given)
                 yield f"{name}, {dtype}", f"n_jobs={n_jobs}", digest_of(fit)
 
@@ -179,7 +179,7 @@ def test_three_blocks_agree_with_one() -> None:
     X, comparisons = drawn(300, 30, 3_000)
     whole = ComparisonOperator(X, comparisons, exponent=None)
     loss = as_loss("exponential")
-    options: Options = {"solver": "stagewise", "block_size": 1, "max_iter": 60}
+    options: dict[str, Any] = {"solver": "stagewise", "directions_per_step": 1, "max_iter": 60}
 
     def learned(n_blocks: int) -> Boosting:
         parts = np.array_split(np.arange(len(comparisons)), n_blocks)
@@ -191,7 +191,7 @@ def test_three_blocks_agree_with_one() -> None:
             problem = Objective(
                 engine, blocks, loss, Trace(0.0), list(map(len, parts)), X.shape[1], whole.dtype
             )
-            return solve(problem, whole.unit, options)
+            return solve(problem, whole.unit, SolverSettings.of(loss, **options))
 
     one, three = learned(1), learned(3)
     assert len(one.history) == len(three.history) == 60

@@ -16,13 +16,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits, load_iris, load_wine
 
-from boostmetric.learn import Options, boost
+from boostmetric.learn import boost
 from boostmetric.metric import Metric
 from boostmetric.problem import Comparisons
 
@@ -30,9 +31,9 @@ CORE_TYPES = (None, "Haswell", "Zen", "Prescott")
 BLAS_THREADS = (1, 2)
 DTYPES = ("float32", "float64")
 
-FITS: dict[str, tuple[str, Options]] = {
+FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "stagewise": ("exponential", {"solver": "stagewise", "max_iter": 12}),
-    "batches": ("logistic", {"solver": "stagewise", "block_size": 4, "max_iter": 24}),
+    "batches": ("logistic", {"solver": "stagewise", "directions_per_step": 4, "max_iter": 24}),
     "totally corrective": ("logistic", {"solver": "totally_corrective", "max_iter": 8, "tol": 0.0}),
 }
 

@@ -248,8 +248,8 @@ def test_the_hinge_is_rejected(client: Any) -> None:
 # Fits
 
 FITS: dict[str, dict[str, Any]] = {
-    "one direction per step": {"block_size": 1, "max_iter": 6, "loss": "exponential"},
-    "batches": {"block_size": 3, "max_iter": 12},
+    "one direction per step": {"directions_per_step": 1, "max_iter": 6, "loss": "exponential"},
+    "batches": {"directions_per_step": 3, "max_iter": 12},
     "totally corrective": {"solver": "totally_corrective", "alpha": 0.01, "max_iter": 8},
     "squared norm": {"loss": "squared_hinge", "regularizer": "frobenius", "max_iter": 5},
     "gaps": {"tol": 1e-3, "max_iter": 6},
@@ -351,7 +351,7 @@ def test_every_chunk_has_an_index(client: Any, n_classes: int) -> None:
     with Dask(client) as engine:
         points = DaskPoints.of(da.from_array(X, chunks=(800, 5)), engine)
         expected = Comparisons.from_labels(points, y)
-        found = Comparisons.from_labels(points, y, neighbors="approximate")
+        found = Comparisons.from_labels(points, y, index="faiss")
     assert found.recall is not None
     assert found.recall > 0.95
     pairs = {tuple(pair) for pair in expected.pairs.tolist()}
@@ -362,7 +362,7 @@ def test_every_chunk_has_an_index(client: Any, n_classes: int) -> None:
 def test_an_index_can_be_sent_to_another_worker() -> None:
     pytest.importorskip("faiss")
     points = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
-    index = make_index("approximate", 1)
+    index = make_index("faiss", 1)
     index.fit(points)
     expected = index.kneighbors(points, 4)
     found = pickle.loads(pickle.dumps(index)).kneighbors(points, 4)
@@ -401,7 +401,7 @@ def test_checkpoints_move_between_engines(
     client: Any, labeled: tuple[NDArray, NDArray], tmp_path: Path, first: str, then: str
 ) -> None:
     X, y = labeled
-    options: Any = {"block_size": 1, "max_iter": 7}
+    options: Any = {"directions_per_step": 1, "max_iter": 7}
     path = tmp_path / "state"
 
     def on(where: str, **more: Any) -> tuple[BoostMetric, Any]:
@@ -427,7 +427,7 @@ def test_float32_cannot_continue_with_another_layout(
     client: Any, labeled: tuple[NDArray, NDArray], tmp_path: Path
 ) -> None:
     X, y = labeled[0].astype(np.float32), labeled[1]
-    options: Any = {"block_size": 1, "max_iter": 7, "checkpoint": tmp_path / "state"}
+    options: Any = {"directions_per_step": 1, "max_iter": 7, "checkpoint": tmp_path / "state"}
     stopped(BoostMetric(**options), X, y)
     with pytest.raises(CheckpointError, match="another division of the comparisons into blocks"):
         BoostMetric(**options, engine=client).fit(X, y)
@@ -438,7 +438,7 @@ def test_a_lost_cluster_names_the_checkpoint(
 ) -> None:
     X, y = labeled
     path = tmp_path / "state"
-    options: Any = {"block_size": 1, "max_iter": 7, "checkpoint": path}
+    options: Any = {"directions_per_step": 1, "max_iter": 7, "checkpoint": path}
     stopped(BoostMetric(**options), X, y)
     with (
         distributed.LocalCluster(processes=False, n_workers=1, dashboard_address=":0") as cluster,

@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from boostmetric import BoostMetric, Comparisons, Loss, Status, knn_error
+from boostmetric import BoostMetric, Comparisons, Loss, Status, Trace, knn_error
 from boostmetric.estimators.early_stopping import hold_out_points
 
 Data = tuple[NDArray, NDArray]
@@ -528,7 +528,7 @@ def test_bad_labels(labels: Any, message: str, blobs: Data) -> None:
 
 def test_a_small_class_uses_what_it_has_with_a_warning(blobs: Data) -> None:
     labels = np.array(["a"] * 60 + ["b"] * 57 + ["few"] * 3)
-    with pytest.warns(UserWarning, match="class 'few' have 2 targets.*n_targets=3") as caught:
+    with pytest.warns(UserWarning, match="class 'few'") as caught:
         learner = BoostMetric(max_iter=5).fit(blobs[0], labels)
     assert caught[0].filename == __file__
     assert learner.n_iter_ == 5
@@ -543,7 +543,7 @@ def test_a_small_class_uses_what_it_has_with_a_warning(blobs: Data) -> None:
         ),
         ({"alpha": float("nan")}, "'alpha' parameter.* Got nan instead"),
         ({"alpha": "small"}, "'alpha' parameter.* Got 'small' instead"),
-        ({"alpha": 1.0}, "alpha=1.0 is too large.*below 1.*alpha_relative=False"),
+        ({"alpha": 1.0}, r"alpha must be < 1, got 1.0.*regularizer=Trace\(1.0\)"),
         ({"max_iter": 0}, r"'max_iter' parameter must be an int in the range \[1, inf\). Got 0"),
         ({"max_iter": 2.5}, "'max_iter' parameter"),
         ({"n_passes": 0}, "'n_passes' parameter"),
@@ -551,13 +551,13 @@ def test_a_small_class_uses_what_it_has_with_a_warning(blobs: Data) -> None:
         ({"n_neighbors": (1, 2, 3)}, r"targets, impostors.* Got \(1, 2, 3\)"),
         ({"n_components": 0}, "'n_components' parameter"),
         ({"n_components": 1.0}, "share of the trace.* Got 1.0"),
-        ({"n_components": 6}, "n_components=6, but X has 5 features"),
+        ({"n_components": 6}, r"n_components=6 exceeds the number of features \(5\)"),
         ({"tol": -1e-3}, "'tol' parameter"),
         ({"validation_fraction": 1.0}, "'validation_fraction' parameter"),
         ({"n_iter_no_change": 0}, "'n_iter_no_change' parameter"),
         ({"verbose": -1}, "'verbose' parameter"),
         ({"loss": "hinge loss"}, "one of {'exponential', 'logistic'.* Got 'hinge loss'"),
-        ({"solver": "magic"}, "None or one of {'stagewise', 'tot.* Got 'magic'"),
+        ({"solver": "magic"}, "one of {'auto', 'stagewise', 'tot.* Got 'magic'"),
         ({"init": "random"}, "'init' parameter .*'whiten'"),
         ({"init": np.eye(3)}, r"init of shape \(3, 3\) does not map the 5 features"),
         ({"init": np.full((2, 5), np.nan)}, "contains NaN"),
@@ -569,12 +569,12 @@ def test_bad_parameters(parameters: dict[str, Any], message: str, blobs: Data) -
 
 
 def test_an_alpha_too_large_names_the_largest_that_helps(blobs: Data) -> None:
-    with pytest.raises(ValueError, match="It must be below") as caught:
-        BoostMetric(alpha=1e6, alpha_relative=False).fit(*blobs)
-    largest = float(str(caught.value).split("must be below ")[1].split(";")[0])
-    BoostMetric(alpha=0.999 * largest, alpha_relative=False).fit(*blobs)
-    with pytest.raises(ValueError, match="is too large"):
-        BoostMetric(alpha=1.001 * largest, alpha_relative=False).fit(*blobs)
+    with pytest.raises(ValueError, match="alpha must be below") as caught:
+        BoostMetric(regularizer=Trace(1e6)).fit(*blobs)
+    largest = float(str(caught.value).split("must be below ")[1].rstrip("."))
+    BoostMetric(regularizer=Trace(0.999 * largest)).fit(*blobs)
+    with pytest.raises(ValueError, match="is too strong"):
+        BoostMetric(regularizer=Trace(1.001 * largest)).fit(*blobs)
 
 
 def test_without_any_direction_the_starting_metric_is_kept_with_a_warning(blobs: Data) -> None:

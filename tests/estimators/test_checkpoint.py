@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_wine
 
-from boostmetric import BoostMetric, Comparisons, Hinge, Loss, Metric, boost
+from boostmetric import BoostMetric, Comparisons, Hinge, Loss, Metric, Trace, boost
 from boostmetric._archive import read_archive, write_archive
 from boostmetric.estimators import checkpoint
 from boostmetric.estimators.callbacks import Progress, listening
@@ -32,7 +32,7 @@ CASES: dict[str, dict[str, Any]] = {
     "stagewise": {"loss": "exponential", "n_passes": 3, "max_iter": 60},
     "early": {"early_stopping": True, "random_state": 3, "n_passes": 3, "max_iter": 60},
     "corrective": {"solver": "totally_corrective", "n_passes": 2, "max_iter": 40, "tol": 1e-9},
-    "blocks": {"block_size": 5, "init": "whiten", "n_passes": 2, "max_iter": 200},
+    "blocks": {"directions_per_step": 5, "init": "whiten", "n_passes": 2, "max_iter": 200},
 }
 """Fits of a second or so, each of many iterations."""
 
@@ -133,10 +133,10 @@ STOPPED_CASES: list[tuple[str, dict[str, Any]]] = [
     ("wine", {"n_passes": 3, "max_iter": 9, "init": "scale", "n_components": 3}),
     ("wine", {"n_passes": 3, "max_iter": 9, "early_stopping": True, "random_state": 0}),
     ("wine32", {"solver": "totally_corrective", "max_iter": 16}),
-    ("digits", {"block_size": 6, "max_iter": 60}),
+    ("digits", {"directions_per_step": 6, "max_iter": 60}),
     ("digits", {"eigen_solver": "approximate", "max_iter": 10}),
     ("wide", {"max_iter": 12}),
-    ("wide", {"block_size": 3, "max_iter": 12}),
+    ("wide", {"directions_per_step": 3, "max_iter": 12}),
 ]
 
 
@@ -266,7 +266,7 @@ def test_a_finished_fit_is_read_and_not_repeated_and_gives_way_to_another(tmp_pa
 
 def test_a_pass_without_any_direction_can_be_kept(tmp_path: Path) -> None:
     X, y = load_wine(return_X_y=True)
-    parameters: dict[str, Any] = {"n_passes": 5, "alpha": 1e5, "alpha_relative": False}
+    parameters: dict[str, Any] = {"n_passes": 5, "regularizer": Trace(1e5)}
     learner = BoostMetric(checkpoint=tmp_path / "c", **parameters).fit(X, y)
     assert set(learner.history_["pass"]) == {0}
     assert_same(learner, BoostMetric(**parameters).fit(X, y))
@@ -457,7 +457,9 @@ def with_entry(name: str, value: float) -> Change:
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> BoostMetric:
     """A fit with early stopping that was stopped in its second pass."""
-    learner = BoostMetric(max_iter=4, n_passes=3, early_stopping=True, random_state=0, block_size=1)
+    learner = BoostMetric(
+        max_iter=4, n_passes=3, early_stopping=True, random_state=0, directions_per_step=1
+    )
     learner.set_params(checkpoint=tmp_path_factory.mktemp("interrupted") / "c")
     with listening(stop_after(6)):
         return learner.fit(*load_wine(return_X_y=True))

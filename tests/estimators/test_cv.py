@@ -38,9 +38,15 @@ IGNORED = sorted(BoostMetric().get_params().keys() - set(CANDIDATE_PARAMETERS))
 """Parameters of `BoostMetric` that a candidate must not set."""
 
 CANDIDATES: tuple[dict[str, Any], ...] = (
-    {"max_iter": 12, "block_size": 1},
-    {"init": "scale", "loss": "exponential", "max_iter": 6, "block_size": 1, "n_passes": 2},
-    {"init": "lda", "max_iter": 3, "block_size": 1},
+    {"max_iter": 12, "directions_per_step": 1},
+    {
+        "init": "scale",
+        "loss": "exponential",
+        "max_iter": 6,
+        "directions_per_step": 1,
+        "n_passes": 2,
+    },
+    {"init": "lda", "max_iter": 3, "directions_per_step": 1},
 )
 
 CHECKS = [
@@ -210,7 +216,7 @@ def test_validation_points_judge_and_nothing_is_learned_from_them(
         assert learner.stops_ == expected
         M = np.eye(5)
         for stop in learner.stops_:
-            alone = BoostMetric(max_iter=stop, block_size=1).fit(X, y)
+            alone = BoostMetric(max_iter=stop, directions_per_step=1).fit(X, y)
             M = alone.get_mahalanobis_matrix()
         np.testing.assert_allclose(learner.get_mahalanobis_matrix(), M, rtol=1e-9, atol=1e-9)
         stops.add(learner.stops_)
@@ -351,7 +357,7 @@ def mined(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         ([FEW, {"n_neighbors": 2, **FEW}, {"n_neighbors": (2, 3), **FEW}], 3),
         ([FEW, {"init": "scale", **FEW}, {"init": "scale", "loss": "exponential", **FEW}], 2),
         ([{"init": np.eye(5), **FEW}, {"init": 2 * np.eye(5), **FEW}], 2),
-        ([FEW, {"neighbors": "approximate", **FEW}], 2),
+        ([FEW, {"index": "faiss", **FEW}], 2),
     ],
 )
 def test_candidates_share_the_neighbours_of_a_first_pass(
@@ -361,7 +367,7 @@ def test_candidates_share_the_neighbours_of_a_first_pass(
     blobs: Data,
     validation: Data,
 ) -> None:
-    if "neighbors" in candidates[-1]:
+    if "index" in candidates[-1]:
         pytest.importorskip("faiss")
     learner = BoostMetricCV(candidates, n_splits=0)
     learner.fit(*blobs, X_val=validation[0], y_val=validation[1])
@@ -377,7 +383,7 @@ def test_sharing_neighbours_changes_nothing(blobs: Data) -> None:
 
 
 def test_times_and_ends_of_passes_are_told(blobs: Data) -> None:
-    candidate = {"max_iter": 4, "block_size": 2}
+    candidate = {"max_iter": 4, "directions_per_step": 2}
     learner = BoostMetricCV([candidate], n_splits=2, random_state=0).fit(*blobs)
     (trial,) = learner.trials_
     (done,) = trial.passes
@@ -389,7 +395,7 @@ def test_a_pass_ends_after_three_looks_without_a_lower_error() -> None:
     rng = np.random.default_rng(0)  # points that tell nothing of their labels
     X, y = rng.normal(size=(60, 20)), np.arange(60) % 3
     X_val, y_val = rng.normal(size=(200, 20)), np.arange(200) % 3
-    learner = BoostMetricCV([{"loss": "exponential", "block_size": 1}], n_splits=0)
+    learner = BoostMetricCV([{"loss": "exponential", "directions_per_step": 1}], n_splits=0)
     (trial,) = learner.fit(X, y, X_val=X_val, y_val=y_val).trials_
     (curve,) = trial.curves[:1]
     best = min(curve, key=curve.__getitem__)

@@ -52,13 +52,13 @@ def test_some_comparisons_are_held_out_and_some_left(m: int, fraction: float, si
     assert chosen.max() < m
 
 
-def run(errors: list[float], block_size: int = 1, **options: Any) -> tuple[int, int]:
+def run(errors: list[float], directions_per_step: int = 1, **options: Any) -> tuple[int, int]:
     """A fit whose metric after i iterations has errors[i − 1]; when it stopped, which was kept."""
     fit: Any = SimpleNamespace(history=[], n_tried=0)
     stopping = EarlyStopping(lambda metric: errors[metric.n_directions - 1], **options)
     for _ in errors:
-        fit.history.append(SimpleNamespace(n_tried=block_size))
-        fit.n_tried += block_size
+        fit.history.append(SimpleNamespace(n_tried=directions_per_step))
+        fit.n_tried += directions_per_step
         fit.metric = Metric(np.ones((1, len(fit.history))), np.ones(len(fit.history)))
         if stopping(fit):
             break
@@ -82,12 +82,12 @@ def test_looks_every_stride_and_at_the_end() -> None:
 def test_patience_and_stride_are_numbers_of_directions() -> None:
     # Blocks of 4: the best at 8 directions, and the end at 8 + 12 = 20 of them, or more.
     errors = [0.5, 0.3, 0.4, 0.3, 0.3, 0.1]
-    assert run(errors, block_size=4, patience=12) == (5, 2)
-    assert run(errors, block_size=4, patience=9) == (5, 2)
-    assert run(errors, block_size=4, patience=8) == (4, 2)
+    assert run(errors, directions_per_step=4, patience=12) == (5, 2)
+    assert run(errors, directions_per_step=4, patience=9) == (5, 2)
+    assert run(errors, directions_per_step=4, patience=8) == (4, 2)
     # Looks at 8 and 16 directions, and at the end.
-    assert run([0.1, 0.5, 0.2, 0.4, 0.6], block_size=4, patience=99, stride=5) == (5, 4)
-    assert run([0.1, 0.5, 0.2, 0.4, 0.6], block_size=4, patience=99, stride=4) == (5, 1)
+    assert run([0.1, 0.5, 0.2, 0.4, 0.6], directions_per_step=4, patience=99, stride=5) == (5, 4)
+    assert run([0.1, 0.5, 0.2, 0.4, 0.6], directions_per_step=4, patience=99, stride=4) == (5, 1)
 
 
 def test_nothing_is_kept_that_does_not_beat_what_was_before() -> None:

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_wine
 
 from boostmetric import Boosting, BoostMetric, Comparisons, Metric, Status, boost
-from boostmetric.engines import StopRequested
+from boostmetric.engines import Local, StopRequested
 from boostmetric.estimators import Progress, listening
 from boostmetric.estimators.passes import one_pass, run_passes
 from boostmetric.neighbors import exact
+from boostmetric.solvers import SolverSettings
 
 Data = tuple[NDArray, NDArray]
 
@@ -39,7 +40,9 @@ def test_two_passes_are_two_fits_by_hand(
     def compare(points: NDArray, should_stop: object = None) -> Comparisons:
         return Comparisons.from_labels(points, y)
 
-    passes, error = run_passes(X, base, compare, {"loss": loss}, [6, 4])
+    settings = [SolverSettings.of(loss, max_iter=max_iter) for max_iter in (6, 4)]
+    with Local(1) as engine:
+        passes, error = run_passes(X, base, compare, settings, engine)
     assert error is None
     assert [len(done.outcome.history) for done in passes] == [6, 4]
 
@@ -61,7 +64,9 @@ def test_a_pass_without_directions_is_the_last(n_nonempty: int, blobs: Data) -> 
     labels = Comparisons.from_labels(X, y)
     contradiction = Comparisons.from_triplets([[0, 1, 2], [0, 2, 1]])
     sets = iter([labels] * n_nonempty + [contradiction] * 5)
-    passes, _ = run_passes(X, base, lambda *_: next(sets), {"loss": "logistic"}, [3] * 5)
+    settings = [SolverSettings.of(max_iter=3)] * 5
+    with Local(1) as engine:
+        passes, _ = run_passes(X, base, lambda *_: next(sets), settings, engine)
     assert len(passes) == n_nonempty + 1
     last = passes[-1]
     assert last.base is not None
@@ -88,8 +93,9 @@ def test_every_observer_sees_every_step_and_each_can_end_the_pass(blobs: Data) -
 
     base = np.eye(5)[:4]
     compare = Comparisons.from_labels(X @ base.T, y)
-    options = {"loss": "logistic", "block_size": 1}
-    done = one_pass(X, base, lambda *_: compare, options, observe)
+    settings = SolverSettings.of(directions_per_step=1)
+    with Local(1) as engine:
+        done = one_pass(X, base, lambda *_: compare, settings, engine, observe=observe)
     assert done.outcome.status is Status.STOPPED
     assert steps == [[1, 2, 3], [1, 2, 3]]
     assert np.array_equal(given[0], X @ base.T)

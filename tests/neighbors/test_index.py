@@ -334,7 +334,7 @@ def test_the_given_index_is_not_changed() -> None:
     ids=range(7),
 )
 def test_what_is_no_index_is_refused(index: Any) -> None:
-    with pytest.raises(ValueError, match=r"is not an index: give 'approximate', or an object with"):
+    with pytest.raises(ValueError, match=r"is not an index. Use None, 'faiss', or an object with"):
         check_index(index)
     nonsense: Any = "not looked at"
     with pytest.raises(ValueError, match=r"is not an index"):
@@ -351,7 +351,7 @@ def test_without_a_library_the_built_in_index_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ImportError, match=r'pip install "boostmetric\[approximate\]"'):
-        check_index("approximate")
+        check_index("faiss")
 
 
 @pytest.mark.usefixtures("no_small")
@@ -380,8 +380,8 @@ def test_the_built_in_index_finds_nearly_all() -> None:
     pytest.importorskip("faiss")
     X, labels = points_in_classes([1500, 700, 65, 3], D=8)
     for size in (1.0, 1e30):  # whose squares are beyond float32
-        found = search(size * X, labels, 3, 4, "approximate")
-        again = search(size * X, labels, 3, 4, "approximate")
+        found = search(size * X, labels, 3, 4, "faiss")
+        again = search(size * X, labels, 3, 4, "faiss")
         assert [side.tolist() for side in found[:2]] == [side.tolist() for side in again[:2]]
         assert found[2] > 0.95
         for mine, true in zip(found, exact_search(X, labels, 3, 4), strict=False):
@@ -393,8 +393,8 @@ def test_threads_of_faiss_change_nothing() -> None:
     faiss = pytest.importorskip("faiss")
     before = faiss.omp_get_max_threads()
     X, labels = points_in_classes([800, 900], D=5)
-    one = search(X, labels, 2, 2, "approximate", n_jobs=1)
-    three = search(X, labels, 2, 2, "approximate", n_jobs=3)
+    one = search(X, labels, 2, 2, "faiss", n_jobs=1)
+    three = search(X, labels, 2, 2, "faiss", n_jobs=3)
     assert one[0].tolist() == three[0].tolist()
     assert one[1].tolist() == three[1].tolist()
     assert faiss.omp_get_max_threads() == before

@@ -47,7 +47,7 @@ def multilabel(X: NDArray, y: NDArray) -> Comparisons:
 
 
 def index(X: NDArray, y: NDArray) -> Comparisons:
-    return Comparisons.from_labels(X, y, neighbors=BruteForce())
+    return Comparisons.from_labels(X, y, index=BruteForce())
 
 
 @pytest.mark.parametrize("form", [dense, sparse, multilabel, index])

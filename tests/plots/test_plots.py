@@ -204,7 +204,7 @@ def test_the_curves_are_the_objective_and_lambda_max_of_each_pass(learner: Boost
 
 
 def test_a_block_counts_for_its_directions(wine: Labelled) -> None:
-    learner = BoostMetric(max_iter=10, block_size=4).fit(*wine)
+    learner = BoostMetric(max_iter=10, directions_per_step=4).fit(*wine)
     display: Any = ConvergenceDisplay.from_estimator(learner)
     assert display.lines_[0].get_xdata()[-1] == learner.history_["n_tried"].sum() == 10
     counted = display.plot(against="iterations").lines_[0].get_xdata()

@@ -76,17 +76,19 @@ def test_the_optimum_is_that_of_a_semidefinite_program(
 
 
 @every_loss
-@pytest.mark.parametrize("block_size", [1, None])
+@pytest.mark.parametrize("directions_per_step", [1, None])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_column_that_is_given_twice_does_not_end_a_fit_at_zero(
-    seed: int, block_size: int | None, loss: str
+    seed: int, directions_per_step: int | None, loss: str
 ) -> None:
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(60, 2))
     X = np.column_stack([z, z[:, 0]])
     c = Comparisons.from_labels(X, z[:, 0] > 0)
     options: dict[str, Any] = {"regularizer": "frobenius", "alpha": 1e-3}
-    fit = fitted((X, c), loss, block_size=block_size, tol=None, max_iter=300, **options)
+    fit = fitted(
+        (X, c), loss, directions_per_step=directions_per_step, tol=None, max_iter=300, **options
+    )
     assert fit.status in (Status.CONVERGED, Status.NO_DIRECTION)
     optimum = optimum_of_comparisons(X, c, loss, fit.alpha, "frobenius")
     assert abs(fit.objective() - optimum) <= 2e-3 * max(abs(optimum), 1e-3 * fit.first_value)

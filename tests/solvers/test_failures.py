@@ -29,7 +29,8 @@ Data = tuple[NDArray, Comparisons]
 every_solver = pytest.mark.parametrize("solver", ["stagewise", "totally_corrective"])
 every_method = pytest.mark.parametrize("method", ["value", "duals"])
 every_batch = pytest.mark.parametrize(
-    ("solver", "block_size"), [("stagewise", 1), ("stagewise", 3), ("totally_corrective", 4)]
+    ("solver", "directions_per_step"),
+    [("stagewise", 1), ("stagewise", 3), ("totally_corrective", 4)],
 )
 
 
@@ -93,12 +94,16 @@ def data(blobs: Labelled) -> Data:
 @pytest.mark.parametrize("at", ["first", "second", "middle", "last"])
 @pytest.mark.parametrize("n_good", [1, 2])
 def test_a_nan_anywhere_in_a_step_takes_back_the_step(
-    n_good: int, at: str, method: str, solver: str, block_size: int, data: Data
+    n_good: int, at: str, method: str, solver: str, directions_per_step: int, data: Data
 ) -> None:
     # In the line search; in the search on a slice; in a Newton step first and then on a slice.
-    options: dict[str, Any] = {"solver": solver, "block_size": block_size, "tol": 0.0}
-    good = calls_of(method, *data, max_iter=n_good * block_size, **options)
-    more = calls_of(method, *data, max_iter=(n_good + 1) * block_size, **options)
+    options: dict[str, Any] = {
+        "solver": solver,
+        "directions_per_step": directions_per_step,
+        "tol": 0.0,
+    }
+    good = calls_of(method, *data, max_iter=n_good * directions_per_step, **options)
+    more = calls_of(method, *data, max_iter=(n_good + 1) * directions_per_step, **options)
     last_good = {
         "first": good,
         "second": good + 1,
@@ -106,12 +111,14 @@ def test_a_nan_anywhere_in_a_step_takes_back_the_step(
         "last": more - 1,
     }[at]
     once = at != "middle"
-    error = failure(*data, Failing(method, last_good, once), max_iter=20 * block_size, **options)
+    error = failure(
+        *data, Failing(method, last_good, once), max_iter=20 * directions_per_step, **options
+    )
     assert str(error).startswith(f"In step {n_good + 1}, Failing() returns NaN for finite margins")
     low, high = range_in(error)
     assert math.isfinite(low)
     assert low < high < math.inf
-    expected = boost(*data, Failing(), max_iter=n_good * block_size, **options)
+    expected = boost(*data, Failing(), max_iter=n_good * directions_per_step, **options)
     fit = error.fit
     assert isinstance(fit, Boosting)
     assert fit.status is Status.FAILED
@@ -135,12 +142,12 @@ def test_the_margins_that_are_named_are_those_that_failed(
 
 @every_batch
 def test_a_failure_in_the_certificate_leaves_no_bound(
-    solver: str, block_size: int, data: Data
+    solver: str, directions_per_step: int, data: Data
 ) -> None:
     options: dict[str, Any] = {
         "solver": solver,
-        "block_size": block_size,
-        "max_iter": 3 * block_size,
+        "directions_per_step": directions_per_step,
+        "max_iter": 3 * directions_per_step,
         "tol": 0.0,
     }
     loss = Failing()
@@ -164,9 +171,11 @@ def test_a_failure_before_the_first_step_has_no_fit(method: str, solver: str, da
 
 @every_batch
 def test_a_failure_in_the_first_step_has_a_fit_without_directions(
-    solver: str, block_size: int, data: Data
+    solver: str, directions_per_step: int, data: Data
 ) -> None:
-    error = failure(*data, Failing("value", 1), solver=solver, block_size=block_size)
+    error = failure(
+        *data, Failing("value", 1), solver=solver, directions_per_step=directions_per_step
+    )
     assert str(error).startswith("In step 1,")
     assert error.fit.metric.n_directions == 0
     assert error.fit.history == []
@@ -174,11 +183,17 @@ def test_a_failure_in_the_first_step_has_a_fit_without_directions(
 
 
 @every_batch
-def test_a_failed_fit_can_be_continued(solver: str, block_size: int, data: Data) -> None:
-    options: dict[str, Any] = {"solver": solver, "block_size": block_size, "tol": 0.0}
-    good = calls_of("duals", *data, max_iter=2 * block_size, **options)
+def test_a_failed_fit_can_be_continued(solver: str, directions_per_step: int, data: Data) -> None:
+    options: dict[str, Any] = {
+        "solver": solver,
+        "directions_per_step": directions_per_step,
+        "tol": 0.0,
+    }
+    good = calls_of("duals", *data, max_iter=2 * directions_per_step, **options)
     kept = failure(*data, Failing("duals", good), **options).fit
-    resumed = boost(*data, "logistic", start=kept.metric, max_iter=5 * block_size, **options)
+    resumed = boost(
+        *data, "logistic", start=kept.metric, max_iter=5 * directions_per_step, **options
+    )
     assert resumed.objective() < kept.history[-1].objective
 
 
@@ -217,7 +232,7 @@ class StopAt:
 
 
 @pytest.mark.parametrize(
-    ("loss", "solver", "block_size"),
+    ("loss", "solver", "directions_per_step"),
     [
         ("logistic", "stagewise", 1),
         ("logistic", "stagewise", 3),
@@ -226,9 +241,13 @@ class StopAt:
     ],
 )
 def test_a_request_to_stop_keeps_the_last_complete_step(
-    loss: str, solver: str, block_size: int, data: Data
+    loss: str, solver: str, directions_per_step: int, data: Data
 ) -> None:
-    options: dict[str, Any] = {"solver": solver, "block_size": block_size, "tol": 0.0}
+    options: dict[str, Any] = {
+        "solver": solver,
+        "directions_per_step": directions_per_step,
+        "tol": 0.0,
+    }
     counts, metrics = [], []
     counting = StopAt(math.inf)
 
@@ -252,9 +271,9 @@ def test_a_request_to_stop_keeps_the_last_complete_step(
 
 @every_batch
 def test_a_request_to_stop_in_the_certificate_keeps_the_step_before_it(
-    solver: str, block_size: int, data: Data
+    solver: str, directions_per_step: int, data: Data
 ) -> None:
-    options: dict[str, Any] = {"solver": solver, "block_size": block_size}
+    options: dict[str, Any] = {"solver": solver, "directions_per_step": directions_per_step}
     counts = []
     counting = StopAt(math.inf)
 
@@ -269,7 +288,7 @@ def test_a_request_to_stop_in_the_certificate_keeps_the_step_before_it(
         assert fit.status is Status.STOPPED
         assert len(fit.history) in (step - 1, step)
         whole = boost(
-            *data, "logistic", max_iter=len(fit.history) * block_size, tol=1e-12, **options
+            *data, "logistic", max_iter=len(fit.history) * directions_per_step, tol=1e-12, **options
         )
         assert without_seconds(fit) == without_seconds(whole)
         assert np.array_equal(fit.metric.matrix, whole.metric.matrix)

@@ -89,7 +89,7 @@ def test_a_bound_that_a_later_objective_disproves_is_dropped(
         gaps.append(fit.duality_gap())
         return False
 
-    options: dict[str, Any] = {"solver": "totally_corrective", "block_size": 1}
+    options: dict[str, Any] = {"solver": "totally_corrective", "directions_per_step": 1}
     fit = boost(X, c, "logistic", tol=1e-12, max_iter=10, callback=note, **options)
     assert gaps[0] <= 1e-6 * fit.history[0].objective
     assert fit.objective() < wrong[0]
@@ -107,7 +107,7 @@ def test_zero_violations_alone_do_not_end_a_fit(solver: str, loss: str) -> None:
     X = rng.normal(size=(60, 4))
     X[:, 0] += 6 * y
     c = Comparisons.from_labels(X, y)
-    fit = boost(X, c, loss, solver=solver, tol=0.0, max_iter=12, alpha=1e-6, block_size=1)
+    fit = boost(X, c, loss, solver=solver, tol=0.0, max_iter=12, alpha=1e-6, directions_per_step=1)
     violations = [step.n_violated for step in fit.history]
     first = violations.index(0)
     assert len(fit.history) > first + 1

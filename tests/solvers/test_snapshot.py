@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import astuple, fields, replace
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,17 +15,17 @@ from sklearn.datasets import load_wine
 
 from boostmetric import Boosting, Comparisons, Iteration, Operator, Trace, boost
 from boostmetric.engines import single_blas_thread
-from boostmetric.learn import Options, solve
+from boostmetric.learn import solve
 from boostmetric.problem import Objective
-from boostmetric.solvers import Memory, SnapshotError
+from boostmetric.solvers import Memory, SnapshotError, SolverSettings
 from boostmetric.solvers.proposal import Schedule
 
 Data = tuple[NDArray, Comparisons]
 Snapshot = dict[str, NDArray]
 
 KINDS: dict[str, tuple[str, dict[str, Any], int]] = {
-    "one direction": ("logistic", {"solver": "stagewise", "block_size": 1}, 1),
-    "batches": ("exponential", {"solver": "stagewise", "block_size": 3}, 3),
+    "one direction": ("logistic", {"solver": "stagewise", "directions_per_step": 1}, 1),
+    "batches": ("exponential", {"solver": "stagewise", "directions_per_step": 3}, 3),
     "totally corrective": ("squared_hinge", {"solver": "totally_corrective"}, 4),
     "frobenius": (
         "logistic",
@@ -278,7 +278,7 @@ def unit_of(problem: Objective) -> float:
 def solved(data: Data, loss: str, n_blocks: int, **options: Any) -> Boosting:
     problem = blocks_of(*data, loss, n_blocks, Trace(0.0))
     with single_blas_thread():  # as in `boost`
-        return solve(problem, unit_of(problem), cast(Options, options))
+        return solve(problem, unit_of(problem), SolverSettings.of(loss, **options))
 
 
 @pytest.mark.parametrize("loss", SMOOTH)
@@ -288,7 +288,11 @@ def test_blocks_agree_with_a_single_one_after_many_directions(loss: str) -> None
     data = X, Comparisons.from_labels(X, y)
     # The duals of the hinges have kinks, at which rounding errors grow.
     n_directions = 60 if loss in ("exponential", "logistic") else 20
-    options: dict[str, Any] = {"solver": "stagewise", "block_size": 1, "max_iter": n_directions}
+    options: dict[str, Any] = {
+        "solver": "stagewise",
+        "directions_per_step": 1,
+        "max_iter": n_directions,
+    }
     one, three = (solved(data, loss, n, **options) for n in (1, 3))
     assert one.n_tried == three.n_tried == n_directions
     M = one.metric.matrix
@@ -305,7 +309,7 @@ def test_blocks_agree_with_a_single_one_to_the_tolerance(
     data = draw(D=6)
     options: dict[str, Any] = {"solver": solver, "tol": 1e-4}
     if solver == "batches":
-        options = {"solver": "stagewise", "block_size": 3, "max_iter": 9}
+        options = {"solver": "stagewise", "directions_per_step": 3, "max_iter": 9}
     one, three = (
         solved(data, loss, n, alpha=1e-2, regularizer=regularizer, **options) for n in (1, 3)
     )

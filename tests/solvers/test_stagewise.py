@@ -19,15 +19,15 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 from boostmetric import (
-    LOSSES,
     Comparisons,
     Logistic,
     Metric,
     Status,
+    Trace,
     boost,
 )
 from boostmetric.problem import Step
-from boostmetric.solvers import default_batch_size
+from boostmetric.solvers import SolverSettings
 from boostmetric.solvers.slice_search import best_on_slice
 
 Data = tuple[NDArray, Comparisons]
@@ -158,12 +158,20 @@ def test_the_bounds_of_a_slice_are_kept() -> None:
 
 @every_loss
 @every_regularizer
-@pytest.mark.parametrize("block_size", [2, 3, 8])
+@pytest.mark.parametrize("directions_per_step", [2, 3, 8])
 def test_the_objective_falls_and_the_state_is_that_of_the_metric(
-    block_size: int, regularizer: str, loss: str
+    directions_per_step: int, regularizer: str, loss: str
 ) -> None:
     X, c = draw_triplets(2, weighted=True)
-    fit = boost(X, c, loss, block_size=block_size, max_iter=24, regularizer=regularizer, alpha=1e-3)
+    fit = boost(
+        X,
+        c,
+        loss,
+        directions_per_step=directions_per_step,
+        max_iter=24,
+        regularizer=regularizer,
+        alpha=1e-3,
+    )
     M = fit.metric.matrix
     assert len(fit.history) >= 2
     assert (np.diff([step.objective for step in fit.history]) < 0).all()
@@ -196,16 +204,16 @@ def algorithm_of_the_paper(X: NDArray, c: Comparisons, alpha: float, n_iter: int
 
 def test_batches_of_one_are_the_algorithm_of_the_paper() -> None:
     X, c = draw_triplets(3)
-    fit = boost(X, c, "logistic", block_size=1, max_iter=6, alpha=0.5, alpha_relative=False)
+    fit = boost(X, c, "logistic", directions_per_step=1, max_iter=6, regularizer=Trace(0.5))
     expected = algorithm_of_the_paper(X, c, 0.5, n_iter=6)
     np.testing.assert_allclose(fit.metric.matrix, expected, atol=1e-8 * np.abs(expected).max())
     assert fit.metric.n_directions == fit.n_tried == len(fit.history) == 6
-    few = boost(X, c, "logistic", max_iter=6, alpha=0.5, alpha_relative=False)
+    few = boost(X, c, "logistic", max_iter=6, regularizer=Trace(0.5))
     assert np.array_equal(few.metric.matrix, fit.metric.matrix)
 
 
 @pytest.mark.parametrize(
-    ("block_size", "max_iter", "tried"),
+    ("directions_per_step", "max_iter", "tried"),
     [
         (4, 10, [4, 4, 2]),
         (4, 8, [4, 4]),
@@ -217,7 +225,7 @@ def test_batches_of_one_are_the_algorithm_of_the_paper() -> None:
 )
 @pytest.mark.parametrize("solver", ["stagewise", "totally_corrective"])
 def test_directions_are_counted_and_the_last_batch_is_what_is_left(
-    solver: str, block_size: int, max_iter: int, tried: list[int], blobs: Labelled
+    solver: str, directions_per_step: int, max_iter: int, tried: list[int], blobs: Labelled
 ) -> None:
     X, y = blobs
     fit = boost(
@@ -225,7 +233,7 @@ def test_directions_are_counted_and_the_last_batch_is_what_is_left(
         Comparisons.from_labels(X, y),
         "logistic",
         solver=solver,
-        block_size=block_size,
+        directions_per_step=directions_per_step,
         max_iter=max_iter,
         tol=0.0,
     )
@@ -238,7 +246,7 @@ def test_directions_are_counted_and_the_last_batch_is_what_is_left(
 def test_a_batch_as_large_as_the_space_or_larger() -> None:
     X, c = draw_triplets(4)
     whole, more = (
-        boost(X, c, "logistic", block_size=k, max_iter=3 * k, alpha=1e-3) for k in (5, 50)
+        boost(X, c, "logistic", directions_per_step=k, max_iter=3 * k, alpha=1e-3) for k in (5, 50)
     )
     assert len(whole.history) == len(more.history)
     np.testing.assert_allclose(more.metric.matrix, whole.metric.matrix, rtol=1e-8, atol=1e-10)
@@ -260,7 +268,9 @@ def test_batches_come_close_to_the_optimum_where_single_directions_do_not(
     options: dict[str, Any] = {"loss": loss, "alpha": alpha}
     best = boost(*digits, solver="totally_corrective", tol=1e-3, **options)
     assert best.status is Status.CONVERGED
-    single, batches = (boost(*digits, block_size=k, max_iter=320, **options) for k in (1, 16))
+    single, batches = (
+        boost(*digits, directions_per_step=k, max_iter=320, **options) for k in (1, 16)
+    )
     start = loss_of(loss, np.zeros(len(digits[1])), digits[1])
     gained = [start - fit.objective() for fit in (best, batches, single)]
     assert batches.objective() <= single.objective() + 0.02 * gained[2]
@@ -269,7 +279,9 @@ def test_batches_come_close_to_the_optimum_where_single_directions_do_not(
 
 
 def test_batches_gain_what_as_many_single_directions_gain(digits: Data) -> None:
-    single, batches = (boost(*digits, "logistic", block_size=k, max_iter=160) for k in (1, 16))
+    single, batches = (
+        boost(*digits, "logistic", directions_per_step=k, max_iter=160) for k in (1, 16)
+    )
     start = len(digits[1]) * math.log(2)
     assert start - batches.objective() >= 0.98 * (start - single.objective())
 
@@ -294,24 +306,26 @@ def test_batches_gain_what_as_many_single_directions_gain(digits: Data) -> None:
     ],
 )
 def test_default_batch_sizes(loss: str, solver: str, D: int, m: int, expected: int) -> None:
-    assert default_batch_size(LOSSES[loss], solver, D, m) == expected
+    assert SolverSettings.of(loss, solver).batch_size(D, m) == expected
 
 
 @pytest.mark.parametrize("bad", [0, -3, 2.5, "a"])
-def test_a_bad_block_size_is_rejected(bad: Any) -> None:
-    with pytest.raises(ValueError, match=r"'block_size' parameter must be None or an int"):
-        boost(*draw_triplets(0), "logistic", block_size=bad)
+def test_a_bad_directions_per_step_is_rejected(bad: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"'directions_per_step' parameter must be 'auto' or an int"
+    ):
+        boost(*draw_triplets(0), "logistic", directions_per_step=bad)
 
 
 # Extremes.
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("block_size", [2, 6])
+@pytest.mark.parametrize("directions_per_step", [2, 6])
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
 @pytest.mark.parametrize("loss", ["exponential", "logistic"])
 def test_comparisons_that_a_metric_satisfies(
-    loss: str, scale: float, block_size: int, dtype: type[np.floating]
+    loss: str, scale: float, directions_per_step: int, dtype: type[np.floating]
 ) -> None:
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1, 2], 20)
@@ -321,7 +335,7 @@ def test_comparisons_that_a_metric_satisfies(
     c = Comparisons.from_labels(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fit = boost(X, c, loss, block_size=block_size, max_iter=120)
+        fit = boost(X, c, loss, directions_per_step=directions_per_step, max_iter=120)
     if loss == "exponential":
         assert fit.status is Status.UNBOUNDED
     M = fit.metric.matrix
@@ -337,7 +351,7 @@ def test_comparisons_that_a_metric_satisfies(
 @every_regularizer
 def test_single_precision_stays_and_agrees_with_double(regularizer: str, loss: str) -> None:
     X, c = draw_triplets(5, weighted=True)
-    options: dict[str, Any] = {"block_size": 3, "max_iter": 6, "alpha": 1e-2}
+    options: dict[str, Any] = {"directions_per_step": 3, "max_iter": 6, "alpha": 1e-2}
     low, high = (
         boost(X.astype(dtype), c, loss, regularizer=regularizer, **options)
         for dtype in (np.float32, np.float64)
@@ -351,7 +365,7 @@ def test_single_precision_stays_and_agrees_with_double(regularizer: str, loss: s
 @pytest.mark.parametrize("size", [1e-6, 1e6])
 def test_the_unit_of_the_weights_does_not_matter(size: float, loss: str) -> None:
     X, c = draw_triplets(7)
-    options: dict[str, Any] = {"block_size": 3, "max_iter": 12, "alpha": 1e-3}
+    options: dict[str, Any] = {"directions_per_step": 3, "max_iter": 12, "alpha": 1e-3}
     plain, scaled = (
         boost(X, replace(c, weights=np.full(len(c), weight)), loss, **options)
         for weight in (1.0, size)
@@ -372,7 +386,7 @@ def test_gaps_may_be_large(loss: str, threshold: float) -> None:
     labels = np.where(squares + rng.normal(size=400) < 6, 1, -1)
     c = Comparisons.from_pairs(pairs, labels, thresholds=threshold)
     options: dict[str, Any] = {"loss": loss, "alpha": 1e-4, "max_iter": 60}
-    single, batches = (boost(X, c, block_size=k, **options) for k in (1, 4))
+    single, batches = (boost(X, c, directions_per_step=k, **options) for k in (1, 4))
     assert batches.objective() <= 1.02 * single.objective()
 
 
@@ -389,7 +403,12 @@ class SteepLogistic(Logistic):
 @pytest.mark.parametrize("solver", ["stagewise", "totally_corrective"])
 def test_a_loss_that_derives_from_another_is_itself_in_batches(solver: str) -> None:
     X, c = draw_triplets(8)
-    options: dict[str, Any] = {"solver": solver, "block_size": 3, "max_iter": 9, "tol": 0.0}
+    options: dict[str, Any] = {
+        "solver": solver,
+        "directions_per_step": 3,
+        "max_iter": 9,
+        "tol": 0.0,
+    }
     steep = boost(X, c, SteepLogistic(), alpha=1e-3, **options)
     # With 5·M for M it is the logistic loss, and the relative alpha is the same.
     plain = boost(X, c, "logistic", alpha=1e-3, **options)
@@ -405,7 +424,7 @@ def test_weights_are_repetitions(regularizer: str, loss: str) -> None:
     X, c = draw_triplets(9)
     times = np.random.default_rng(0).integers(1, 4, len(c))
     repeated = c[np.repeat(np.arange(len(c)), times)]
-    options: dict[str, Any] = {"block_size": 3, "max_iter": 9, "alpha": 1e-2}
+    options: dict[str, Any] = {"directions_per_step": 3, "max_iter": 9, "alpha": 1e-2}
     by_weight, by_number = (
         boost(X, each, loss, regularizer=regularizer, **options)
         for each in (replace(c, weights=times.astype(float)), repeated)
@@ -418,8 +437,10 @@ def test_weights_are_repetitions(regularizer: str, loss: str) -> None:
     )
 
 
-@pytest.mark.parametrize("block_size", [1, 3])
-def test_the_order_of_the_points_does_not_matter(block_size: int, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("directions_per_step", [1, 3])
+def test_the_order_of_the_points_does_not_matter(
+    directions_per_step: int, rng: np.random.Generator
+) -> None:
     X = rng.normal(size=(14, 4))
     rows = np.array([rng.permutation(14)[:4] for _ in range(60)])
     labels = rng.choice([-1, 1], 60)
@@ -428,7 +449,9 @@ def test_the_order_of_the_points_does_not_matter(block_size: int, rng: np.random
 
     def fitted(points: NDArray, rows: NDArray) -> NDArray:
         c = Comparisons.from_quadruplets(rows) + Comparisons.from_pairs(rows[:, :2], labels)
-        fit = boost(points, c, "logistic", block_size=block_size, max_iter=6, alpha=1e-2)
+        fit = boost(
+            points, c, "logistic", directions_per_step=directions_per_step, max_iter=6, alpha=1e-2
+        )
         return fit.metric.matrix
 
     np.testing.assert_allclose(fitted(X[order], place[rows]), fitted(X, rows), rtol=1e-6, atol=1e-8)
@@ -440,7 +463,7 @@ def test_the_order_of_the_points_does_not_matter(block_size: int, rng: np.random
 @every_loss
 def test_a_fit_continues_from_a_metric_in_batches(loss: str) -> None:
     X, c = draw_triplets(10, weighted=True)
-    options: dict[str, Any] = {"block_size": 3, "alpha": 1e-3}
+    options: dict[str, Any] = {"directions_per_step": 3, "alpha": 1e-3}
     half, whole = (boost(X, c, loss, max_iter=n, **options) for n in (6, 12))
     resumed = boost(X, c, loss, max_iter=6, start=half.metric, **options)
     assert resumed.n_tried == 6

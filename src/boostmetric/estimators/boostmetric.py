@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import os
-from functools import partial
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from boostmetric._version import __version__
 from boostmetric._warn import warn
-from boostmetric.data.dask_points import DaskPoints, collect, content_of, is_collection
-from boostmetric.data.labels import as_indicator, check_labels, single_labels
-from boostmetric.data.points import Points, are_identical, deviations
+from boostmetric.data.dask_points import collect, content_of, is_collection
+from boostmetric.data.points import Points
 from boostmetric.engines import Dask, EngineError, Local, as_engine, single_blas_thread
 from boostmetric.estimators.base import LearnedMetric
 from boostmetric.estimators.callbacks import CallbackSupportMixin, Monitor, with_callbacks
@@ -26,13 +22,14 @@ from boostmetric.estimators.checkpoint import Checkpoint, digest, settings_of
 from boostmetric.estimators.early_stopping import HeldOut
 from boostmetric.estimators.initial import CENTRING, as_components, starting_transformation
 from boostmetric.estimators.origin import with_origin
-from boostmetric.estimators.parameters import check_parameters, neighbor_counts, options_of
-from boostmetric.estimators.passes import ShouldStop, history_of, run_passes
+from boostmetric.estimators.passes import Pass, history_of, run_passes
+from boostmetric.estimators.settings import Settings
+from boostmetric.estimators.training_data import ShouldStop, TrainingData
 from boostmetric.evaluation.knn import satisfied_share
 from boostmetric.metric import Metric
 from boostmetric.neighbors import Index
-from boostmetric.problem import Comparisons, Loss
-from boostmetric.solvers import Outcome, Status
+from boostmetric.problem import Comparisons, Loss, Regularizer
+from boostmetric.solvers import DEFAULT_ALPHA, Outcome, Status
 
 WITHOUT_EFFECT = ("checkpoint", "engine", "n_jobs", "verbose", "warm_start")
 """Parameters that do not change the result of a fit, given where it starts, but for rounding."""
@@ -42,8 +39,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     """Learn a Mahalanobis metric by boosting rank-one matrices (Shen et al., JMLR 2012).
 
     Minimizes F(ρ) + R(M) over M ⪰ 0, where ρ_r = d²_M(far_r) − d²_M(near_r) are the margins
-    of comparisons. M is a sum of rank-one matrices; each iteration adds the
-    leading eigenvectors of a matrix that is dominated by the badly satisfied comparisons.
+    of comparisons. M is a sum of rank-one matrices; each step adds the leading eigenvectors of a
+    matrix that is dominated by the badly satisfied comparisons.
 
     Parameters
     ----------
@@ -52,32 +49,40 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         The loss F of the margins. The logistic loss and the hinges tolerate comparisons that cannot
         be satisfied. "hinge" is the soft-margin linear program (`Hinge`), with `nu` instead of
         alpha.
-    solver : None or {"stagewise", "totally_corrective"}, default=None
+    solver : {"auto", "stagewise", "totally_corrective"}, default="auto"
         When coefficients are optimized: "stagewise", once, when their directions are added;
-        "totally_corrective", all of them again in each iteration, which takes longer and
-        converges to the optimum. None is "stagewise", except for the hinge.
-    regularizer : {"trace", "frobenius"}, default="trace"
-        R, alpha·Tr M, which favors low rank, or alpha/2·‖M‖², which favors equal eigenvalues.
+        "totally_corrective", all of them again in each step, which takes longer and converges to
+        the optimum. "auto" is "stagewise", except for the hinge.
+    regularizer : {"trace", "frobenius"} or Regularizer, default="trace"
+        R, alpha·Tr M, which favors low rank, or alpha/2·‖M‖², which favors equal eigenvalues. An
+        instance such as ``Trace(v)`` or ``Frobenius(v)`` sets the absolute strength, the paper's v.
     alpha : float, default=1e-7
-        The strength of the regularizer. Small values, down to 0, have little effect.
-    alpha_relative : bool, default=True
-        Whether alpha is a fraction of the largest eigenvalue of the first scatter, above which
-        M = 0 is optimal (for "frobenius" see `Frobenius`); else it is the paper's absolute v.
-    max_iter : int, default=500
-        Maximum number of directions per pass; an iteration counts for `block_size` of them.
-    block_size : int or None, default=None
-        Directions per iteration. With 1 the stage-wise solver is the paper's algorithm; in a
-        larger block the coefficients are optimized together, along with one factor for the older
-        ones, which is faster. None is 24 (D/2 if that is less, 8 for more than 600 features), or 1
-        for fewer than 16 features or 10,000 comparisons; it is 4 for the totally corrective solver.
+        The strength of the regularizer, relative to the problem: for "trace" it is a fraction of
+        the largest eigenvalue of the first scatter, above which M = 0 is optimal (for "frobenius"
+        see `Frobenius`). Small values, down to 0, have little effect.
     n_neighbors : int or (int, int), default=3
         With labels, the number of targets and of impostors of each point.
-    neighbors : {"exact", "approximate"} or index, default="exact"
-        How neighbors are searched; an index is an object with `fit(X)` and `kneighbors(X, k)`.
-        Sparse X and multilabel targets require "exact".
     n_passes : int, default=1
         With labels, the number of neighbor searches: each pass searches in the space that the one
         before has learned.
+    index : None, "faiss" or index, default=None
+        How neighbors are searched: None is exact, "faiss" is approximate; an index is an object
+        with `fit(X)` and `kneighbors(X, k)`. Sparse X and multilabel targets require None.
+    max_iter : int, default=500
+        Maximum number of directions per pass.
+    directions_per_step : int or "auto", default="auto"
+        With 1 the stage-wise solver is the paper's algorithm; in a larger batch the coefficients
+        are optimized together, along with one factor for the older ones, which is faster. "auto" is
+        24 (D/2 if that is less, 8 for more than 600 features), or 1 for fewer than 16 features or
+        10,000 comparisons; it is 4 for the totally corrective solver.
+    tol : float or None, default=None
+        End a pass when the duality gap is at most this share of the objective; with 0 the gap is
+        not computed. None is 1e-3 for the totally corrective solver and 0 for the stage-wise one,
+        which in general does not come close to the optimum.
+    eigen_solver : {"auto", "exact", "approximate"}, default="auto"
+        How leading eigenvectors are computed. "auto" is exact up to 600 features; with more, it
+        updates those of the last step by one product. "approximate" starts with rough ones, which
+        become more accurate as the fit proceeds.
     n_components : int, float or None, default=None
         Maximum number of leading eigenvectors of M to keep, or, for a float in (0, 1), the share
         of the trace of M that the kept ones must have.
@@ -85,14 +90,6 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         A transformation to start from: neighbors are searched, and the metric learned, in its
         image. "whiten" uses the shrunk within-class covariance. Sparse X is not centered, so it
         requires None, "scale" or an array.
-    tol : float or None, default=None
-        End a pass when the duality gap is at most this share of the objective; with 0 the gap is
-        not computed. None is 1e-3 for the totally corrective solver and 0 for the stage-wise one,
-        which in general does not come close to the optimum.
-    eigen_solver : {"auto", "exact", "approximate"}, default="auto"
-        How leading eigenvectors are computed. "auto" is exact up to 600 features; with more, it
-        updates those of the last iteration by one product. "approximate" starts with rough ones,
-        which become more accurate as the fit proceeds.
     early_stopping : bool, default=False
         Hold out data and keep the metric with the lowest error on them: the error of the
         `n_neighbors` nearest neighbors if there are labels, otherwise the share of violated
@@ -118,8 +115,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         ``GridSearchCV(n_jobs=2)``.
     random_state : int, RandomState or None, default=None
         Determines what `early_stopping` holds out; nothing else is random.
-    verbose : int, default=0
-        1 logs every tenth iteration, 2 every one (logger "boostmetric").
+    verbose : bool or int, default=0
+        True or 1 logs every tenth step, 2 every step (logger "boostmetric").
 
     Attributes
     ----------
@@ -128,10 +125,10 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     metric_ : Metric
         The metric over the features of X: directions, coefficients, distances.
     n_iter_ : int
-        Number of iterations, in all passes.
-    history_ : dict of arrays of shape (n_iter_,)
-        After each iteration: "pass" and the fields of `Iteration`, among them "objective",
-        "lambda_max", "coef", "n_violated", "duality_gap" and "seconds".
+        Number of directions that were tried, the largest over the passes; at most `max_iter`.
+    history_ : dict of arrays with one entry per step
+        After each step: "pass" and the fields of `Iteration`, among them "objective",
+        "lambda_max", "coef", "n_violated", "n_tried", "duality_gap" and "seconds".
     status_ : Status
         How the last pass ended; its value is an advice for the user.
     duality_gap_ : float
@@ -169,19 +166,18 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         self,
         loss: str | Loss = "logistic",
         *,
-        solver: str | None = None,
-        regularizer: str = "trace",
-        alpha: float = 1e-7,
-        alpha_relative: bool = True,
-        max_iter: int = 500,
-        block_size: int | None = None,
+        solver: str = "auto",
+        regularizer: str | Regularizer = "trace",
+        alpha: float = DEFAULT_ALPHA,
         n_neighbors: int | tuple[int, int] = 3,
-        neighbors: str | Index = "exact",
         n_passes: int = 1,
-        n_components: int | float | None = None,
-        init: str | ArrayLike | None = None,
+        index: str | Index | None = None,
+        max_iter: int = 500,
+        directions_per_step: int | str = "auto",
         tol: float | None = None,
         eigen_solver: str = "auto",
+        n_components: int | float | None = None,
+        init: str | ArrayLike | None = None,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 50,
@@ -190,22 +186,21 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         engine: Any = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
-        verbose: int = 0,
+        verbose: bool | int = 0,
     ) -> None:
         self.loss = loss
         self.solver = solver
         self.regularizer = regularizer
         self.alpha = alpha
-        self.alpha_relative = alpha_relative
-        self.max_iter = max_iter
-        self.block_size = block_size
         self.n_neighbors = n_neighbors
-        self.neighbors = neighbors
         self.n_passes = n_passes
-        self.n_components = n_components
-        self.init = init
+        self.index = index
+        self.max_iter = max_iter
+        self.directions_per_step = directions_per_step
         self.tol = tol
         self.eigen_solver = eigen_solver
+        self.n_components = n_components
+        self.init = init
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -223,7 +218,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         X: ArrayLike | Points,
         y: ArrayLike | csr_array | None = None,
         *,
-        comparisons: Comparisons | None = None,
+        comparisons: Comparisons | ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Learn the metric from labels, from comparisons, or from both together.
@@ -236,7 +231,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         y : array of shape (n,), labels of any type; or an indicator of shape (n, L) of 0 and 1,
             dense or sparse: points that share a label are similar. With a Dask X it may be a Dask
             array or series
-        comparisons : Comparisons of the rows of this X
+        comparisons : Comparisons of the rows of this X, or triplets as an integer array of shape
+            (m, 3): row a is closer to row b than to row c
         sample_weight : array of shape (n,), the weight of the comparisons of a point with its
             neighbors; a weight of 2 is the same as giving the point twice, one of 0 as leaving it
             out
@@ -245,83 +241,65 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         -------
         self
         """
-        check_parameters(self.get_params(deep=False))
-        given = "dask" if self.engine is None and is_collection(X) else self.engine
+        settings = Settings.from_params(self.get_params(deep=False))
+        given = "dask" if settings.engine is None and is_collection(X) else settings.engine
         try:
-            with as_engine(given, self.n_jobs) as engine:
-                return self._fit(engine, X, y, comparisons, sample_weight)
+            with as_engine(given, settings.n_jobs) as engine:
+                return self._fit(settings, engine, X, y, comparisons, sample_weight)
         except EngineError as error:
-            if self.checkpoint is None or not os.path.exists(self.checkpoint):
+            if settings.checkpoint is None or not settings.checkpoint.exists():
                 raise
             raise EngineError(
-                f"{error} The checkpoint {os.fspath(self.checkpoint)!r} has the state of the fit: "
-                "fit again with the same data and parameters to continue."
+                f"{error} The checkpoint '{settings.checkpoint}' has the state of the fit: fit "
+                "again with the same data and parameters to continue."
             ) from error
 
     def _fit(
         self,
+        settings: Settings,
         engine: Local | Dask,
         X: Any,
         y: Any,
-        comparisons: Comparisons | None,
+        comparisons: Any,
         sample_weight: Any,
     ) -> Self:
-        resumed = getattr(self, "_resume", None) if self.warm_start else None
-        points: Points | DaskPoints
+        # 1) what to learn from
+        resumed = getattr(self, "_resume", None) if settings.warm_start else None
         if is_collection(X):
             assert isinstance(engine, Dask)
-            points = self._validate_collection(X, resumed is None, engine)
+            points: Any = self._validate_collection(X, resumed is None, engine)
             y, sample_weight = (
                 collect(each, engine) if is_collection(each) else each
                 for each in (y, sample_weight)
             )
         else:
             points = self._validate_points(X, reset=resumed is None)
-        labels, weights = self._check_targets(points, y, comparisons, sample_weight)
-        self._check_needs(labels, sample_weight)
-        if points.is_constant if isinstance(points, DaskPoints) else are_identical(points):
-            raise ValueError(
-                f"all {points.shape[0]} points are identical: there is no metric to learn."
-            )
-        if isinstance(self.n_components, Integral) and self.n_components > points.shape[1]:
-            raise ValueError(
-                f"n_components={self.n_components}, but X has {points.shape[1]} features."
-            )
+        data = TrainingData.validate(points, y, comparisons, sample_weight)
+        data.check_settings(settings)
 
-        # 1) where the first pass starts, and the file of an earlier run
-        base, start = resumed or (
-            starting_transformation(self.init, points, labels, weights, self.n_components),
-            None,
-        )
-        base = None if base is None else base.astype(points.dtype)
-        checkpoint = self._open_checkpoint(points, labels, weights, comparisons, base, start)
-
-        # 2) what is held out, and what is left to learn from
+        # 2) where to start: a transformation, the metric of an earlier fit, an interrupted fit
+        start: Metric | None = None
+        if resumed is not None:
+            base, start = resumed
+        else:
+            base = starting_transformation(
+                settings.init, data.points, data.labels, data.weights, settings.n_components
+            )
+        base = None if base is None else base.astype(data.points.dtype)
+        checkpoint = self._open_checkpoint(settings, data, base, start)
         held_out = None
-        if self.early_stopping:
-            chosen, best_error = None, math.inf
-            if checkpoint is not None:
-                n = labels.shape[0] if labels is not None else len(comparisons or ())
-                checkpoint.check_held_out(n)
-                chosen, best_error = checkpoint.held_out, checkpoint.best_error
-            held_out = HeldOut(
-                labels,
-                weights,
-                comparisons,
-                fraction=self.validation_fraction,
-                patience=self.n_iter_no_change,
-                n_neighbors=neighbor_counts(self.n_neighbors)[0],
-                n_jobs=self.n_jobs,
-                rng=check_random_state(self.random_state),
-                chosen=chosen,
-                best_error=best_error,
-            )
-            weights, comparisons = held_out.weights, held_out.comparisons
+        if settings.early_stopping:
+            if checkpoint is not None and checkpoint.held_out is not None:
+                checkpoint.check_held_out(data.n_examples)
+                held_out = HeldOut(data, checkpoint.held_out, settings, checkpoint.best_error)
+            else:
+                held_out = HeldOut.split(data, settings, check_random_state(self.random_state))
             if checkpoint is not None:
                 checkpoint.held_out = held_out.chosen
+            data = held_out.rest
 
-        # 3) the passes
-        n_passes = 1 if resumed else self.n_passes
+        # 3) passes: neighbors, comparisons, boosting
+        n_passes = 1 if resumed else settings.n_passes
         monitor = Monitor(
             self,
             self._metric_attributes,
@@ -329,36 +307,50 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
             {"X": points, "y": y, "metadata": {"sample_weight": sample_weight}},
             n_done=0 if checkpoint is None else len(checkpoint.passes),
         )
+
+        def compare(transformed: Any, should_stop: ShouldStop) -> Comparisons:
+            return data.compare(transformed, settings, should_stop, settings.index)
+
         passes, failure = run_passes(
-            points,
+            data.points,
             base,
-            partial(self._compare, labels=labels, weights=weights, comparisons=comparisons),
-            {**options_of(self.get_params(deep=False)), "start": start, "engine": engine},
-            [self.max_iter] * n_passes,
+            compare,
+            [settings.solver] * n_passes,
+            engine,
+            start=start,
             monitor=monitor,
             held_out=held_out,
             checkpoint=checkpoint,
         )
-        _check_first_pass(passes[0].outcome, self.alpha)
+        _check_first_pass(passes[0].outcome, settings)
 
-        # 4) the attributes
-        nonempty = [done for done in passes if done.outcome.metric.n_directions]
+        # 4) the result, also of a fit that a NaN of the loss has ended
+        self._set_fitted(data, base, passes, failure is not None)
+        monitor.end()
+        if failure is not None:
+            raise failure
+        return self
+
+    def _set_fitted(
+        self, data: TrainingData, base: NDArray | None, passes: list[Pass], has_failed: bool
+    ) -> None:
+        """Set the attributes that end in an underscore."""
         last = passes[-1].outcome
+        nonempty = [done for done in passes if done.outcome.metric.n_directions]
         if nonempty:
             metric = nonempty[-1].metric
         else:
-            metric = Metric.from_components(as_components(base, points.shape[1], points.dtype))
+            D, dtype = data.points.shape[1], data.points.dtype
+            metric = Metric.from_components(as_components(base, D, dtype))
         self._resume = (nonempty[-1].base, nonempty[-1].outcome.metric) if nonempty else None
-        self.status_ = last.status if failure is None else Status.FAILED
+        self.status_ = Status.FAILED if has_failed else last.status
         self.alpha_ = last.alpha
         self.duality_gap_ = last.duality_gap
         self.history_ = history_of(passes)
-        self.n_iter_ = len(self.history_["pass"])
+        self.n_iter_ = max(done.outcome.n_tried for done in passes)
         facts = {
-            "n_samples": points.shape[0],
-            "deviations": (
-                points.deviations() if isinstance(points, DaskPoints) else deviations(points)
-            ).tolist(),
+            "n_samples": data.points.shape[0],
+            "deviations": data.deviations().tolist(),
             "n_comparisons": last.n_comparisons,
             "n_iter": self.n_iter_,
             "status": self.status_.name,
@@ -368,17 +360,13 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         }
         for name, value in self._metric_attributes(with_origin(metric, self, facts)).items():
             setattr(self, name, value)
-        monitor.end()
-        if failure is not None:
-            raise failure
-        return self
 
     def score(
         self,
         X: ArrayLike | Points,
         y: ArrayLike | csr_array | None = None,
         *,
-        comparisons: Comparisons | None = None,
+        comparisons: Comparisons | ArrayLike | None = None,
     ) -> float:
         """The share of comparisons that the learned metric satisfies.
 
@@ -390,103 +378,24 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         comparisons : Comparisons of the rows of X, instead of or in addition to labels
         """
         check_is_fitted(self, "components_")
-        X = self._validate_points(X, reset=False)
-        labels, _ = self._check_targets(X, y, comparisons, None)
-        return satisfied_share(
-            self.metric_, X, self._compare(X, None, labels, None, comparisons, index="exact")
-        )
-
-    def _compare(
-        self,
-        points: Points | DaskPoints,
-        should_stop: ShouldStop,
-        labels: NDArray | csr_array | None,
-        weights: NDArray | None,
-        comparisons: Comparisons | None,
-        index: str | Index | None = None,
-    ) -> Comparisons:
-        """The comparisons to learn from; neighbors are those among the given points."""
-        if labels is None:
-            assert comparisons is not None
-            return comparisons
-        mined = Comparisons.from_labels(
-            points,
-            labels,
-            *neighbor_counts(self.n_neighbors),
-            neighbors=index or self.neighbors,
-            sample_weight=weights,
-            n_jobs=self.n_jobs,
-            should_stop=should_stop,
-        )
-        return mined if comparisons is None else mined + comparisons
-
-    def _check_targets(
-        self,
-        X: Points | DaskPoints,
-        y: ArrayLike | csr_array | None,
-        comparisons: Comparisons | None,
-        sample_weight: ArrayLike | None,
-    ) -> tuple[NDArray | csr_array | None, NDArray | None]:
-        """Labels and sample weights as validated arrays, or None."""
-        if comparisons is not None:
-            if not isinstance(comparisons, Comparisons):
-                raise TypeError(
-                    "comparisons must be a Comparisons object, made by Comparisons.from_triplets, "
-                    f"from_quadruplets or from_pairs; got {type(comparisons).__name__}."
-                )
-            comparisons.check_points(X.shape[0])
-        if y is None:
-            if comparisons is None:
-                raise ValueError(
-                    f"{type(self).__name__} requires y to be passed, but the target y is None. "
-                    "Pass labels y, or comparisons=Comparisons.from_triplets(...)."
-                )
-            return None, None
-        labels = as_indicator(y)
-        if labels is None:
-            labels = single_labels(y)
-        check_consistent_length(X, labels)
-        _, weights = check_labels(labels, sample_weight)
-        return labels, weights
-
-    def _check_needs(
-        self, labels: NDArray | csr_array | None, sample_weight: ArrayLike | None
-    ) -> None:
-        """Reject what requires labels if there are none, or classes if y is multilabel."""
-        by_class = isinstance(self.init, str) and self.init in ("whiten", "lda")
-        if labels is not None:
-            if by_class and labels.ndim == 2:
-                raise ValueError(
-                    f"init={self.init!r} requires one class per point, but y is multilabel. Use "
-                    "another init."
-                )
-            return
-        for given, what in (
-            (sample_weight is not None, "sample_weight"),
-            (self.n_passes > 1, "n_passes > 1"),
-            (by_class, f"init={self.init!r}"),
-        ):
-            if given:
-                raise ValueError(f"{what} requires y.")
+        settings = Settings.from_params(self.get_params(deep=False))
+        points = self._validate_points(X, reset=False)
+        data = TrainingData.validate(points, y, comparisons, None)
+        return satisfied_share(self.metric_, points, data.compare(points, settings))
 
     def _open_checkpoint(
-        self,
-        X: Points | DaskPoints,
-        labels: NDArray | csr_array | None,
-        weights: NDArray | None,
-        comparisons: Comparisons | None,
-        base: NDArray | None,
-        start: Metric | None,
+        self, settings: Settings, data: TrainingData, base: NDArray | None, start: Metric | None
     ) -> Checkpoint | None:
-        if self.checkpoint is None:
+        if settings.checkpoint is None:
             return None
-        parameters = self.get_params(deep=False)
-        settings = {name: parameters[name] for name in parameters if name not in WITHOUT_EFFECT}
+        params = self.get_params(deep=False)
+        relevant = {name: params[name] for name in params if name not in WITHOUT_EFFECT}
         started = None if start is None else (start.directions, start.coefs)
+        points = content_of(data.points)
         return Checkpoint(
-            self.checkpoint,
-            settings_of({**settings, "boostmetric": __version__}),
-            digest(content_of(X), labels, weights, comparisons, base, started),
+            settings.checkpoint,
+            settings_of({**relevant, "boostmetric": __version__}),
+            digest(points, data.labels, data.weights, data.comparisons, base, started),
         )
 
     def __sklearn_tags__(self) -> Tags:
@@ -501,17 +410,17 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         return {"metric_": metric, "components_": metric.components}
 
 
-def _check_first_pass(first: Outcome, alpha: float) -> None:
+def _check_first_pass(first: Outcome, settings: Settings) -> None:
     """Raise or warn if the first pass found no direction: M = 0 is no metric."""
     if first.metric.n_directions:
         return
     if 0 < first.alpha_max <= first.alpha:
         raise ValueError(
-            f"alpha={alpha:g} is too large: no direction lowers the objective. It must be below "
-            f"{first.alpha_max:g}; use a smaller alpha, or alpha_relative=True."
+            f"regularizer={settings.solver.regularizer!r} is too strong: no direction lowers the "
+            f"objective. Its alpha must be below {first.alpha_max:g}."
         )
     warn(
         "No direction increases the distances of far pairs more than those of near pairs, so the "
         "starting metric is kept (Euclidean, unless init is set). Are the labels random, or near "
-        "and far swapped? More targets or another init may help."
+        "and far swapped? More neighbors or another init may help."
     )

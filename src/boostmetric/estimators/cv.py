@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from numbers import Integral
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -16,25 +15,20 @@ from sklearn.utils.validation import check_consistent_length
 
 from boostmetric.data.labels import as_indicator, check_labels, single_labels
 from boostmetric.data.points import Points, deviations
-from boostmetric.engines import single_blas_thread
+from boostmetric.engines import as_engine, single_blas_thread
 from boostmetric.estimators.base import LearnedMetric
 from boostmetric.estimators.boostmetric import BoostMetric
 from boostmetric.estimators.callbacks import logger, show_log
 from boostmetric.estimators.early_stopping import hold_out_points
 from boostmetric.estimators.initial import starting_transformation
 from boostmetric.estimators.origin import with_origin
-from boostmetric.estimators.parameters import (
-    BOOST_OPTIONS,
-    check_parameter,
-    check_parameters,
-    neighbor_counts,
-    options_of,
-)
-from boostmetric.estimators.passes import Compare, ShouldStop, one_pass, run_passes
+from boostmetric.estimators.passes import Compare, one_pass, run_passes
+from boostmetric.estimators.settings import COUNT, FRACTION, SOLVER_PARAMETERS, Settings
+from boostmetric.estimators.training_data import ShouldStop
 from boostmetric.evaluation.knn import knn_error
 from boostmetric.metric import Metric
 from boostmetric.problem import Comparisons
-from boostmetric.solvers import Boosting, Status
+from boostmetric.solvers import Boosting, Status, check_parameter, is_count, is_real
 
 _HINGE = {"loss": "squared_hinge", "alpha": 1e-4, "max_iter": 300}
 
@@ -65,7 +59,15 @@ MAX_ERROR_RATIO = 1.3
 STANDARD_ERRORS = 1.5
 """Standard errors by which a learned metric must beat a starting transformation."""
 
-CANDIDATE_PARAMETERS = (*BOOST_OPTIONS, "init", "n_neighbors", "neighbors", "n_passes")
+CANDIDATE_PARAMETERS = (
+    *SOLVER_PARAMETERS,
+    "init",
+    "n_neighbors",
+    "index",
+    "n_passes",
+    "engine",
+    "n_jobs",
+)
 """Parameters of `BoostMetric` that a candidate may set; the others have no effect here."""
 
 
@@ -110,9 +112,9 @@ class BoostMetricCV(LearnedMetric):
     Parameters
     ----------
     candidates : sequence of dict or None, default=None
-        Parameters of `BoostMetric`: those of the optimization, `n_neighbors`, `neighbors`, `init`,
-        `n_jobs`, and the upper limits `max_iter` and `n_passes`. None is `RECIPE`, which requires
-        no knowledge of the data.
+        Parameters of `BoostMetric`: those of the optimization, `n_neighbors`, `index`, `init`,
+        `engine`, `n_jobs`, and the upper limits `max_iter` and `n_passes`. None is `RECIPE`, which
+        requires no knowledge of the data.
     n_splits : int or None, default=None
         Number of random splits. None is as many as it takes to classify 2,000 points, at most 10.
     validation_fraction : float, default=0.2
@@ -198,7 +200,7 @@ class BoostMetricCV(LearnedMetric):
         self
         """
         self._check_own(X_val, y_val)
-        learners = self._learners()
+        candidates = self._settings()
         X = self._validate_points(X, reset=True)
         y = self._check_labels(X, y)
         check_labels(y, None)
@@ -206,9 +208,9 @@ class BoostMetricCV(LearnedMetric):
         if self.verbose:
             show_log()
         self.trials_: list[Trial] = []
-        for learner, candidate in zip(learners, self._candidates(), strict=True):
+        for settings, candidate in zip(candidates, self._candidates(), strict=True):
             lowest = min((tried.error for tried in self.trials_), default=math.inf)
-            trial = try_candidate(learner, candidate, splits, self.n_neighbors, lowest)
+            trial = try_candidate(settings, candidate, splits, self.n_neighbors, lowest)
             self.trials_.append(trial)
             if self.verbose:
                 logger.info("%s: error %.4f, stops %s", dict(candidate), trial.error, trial.stops)
@@ -219,11 +221,16 @@ class BoostMetricCV(LearnedMetric):
         self.best_error_ = best.error if is_learned else best.start_error
         base = best.base
         if X_val is None or not is_learned:  # with X_val the first split has learned from all of X
-            everything, learner = Split(X, y, X[:0], y[:0]), learners[position]
-            base = everything.start(learner)
-            passes, failure = run_passes(
-                X, base, everything.comparer(learner), _options(learner), self.stops_
-            )
+            everything, settings = Split(X, y, X[:0], y[:0]), candidates[position]
+            base = everything.start(settings)
+            with as_engine(settings.engine, settings.n_jobs) as engine:
+                passes, failure = run_passes(
+                    X,
+                    base,
+                    everything.comparer(settings),
+                    [replace(settings.solver, max_iter=stop) for stop in self.stops_],
+                    engine,
+                )
             if failure is not None:
                 raise failure
             for done in passes:
@@ -248,36 +255,40 @@ class BoostMetricCV(LearnedMetric):
         if (X_val is None) != (y_val is None):
             raise ValueError("X_val and y_val must be passed together; one of them is None.")
         least = 1 if X_val is None else 0
-        n_splits = self.n_splits
-        is_int = isinstance(n_splits, Integral) and not isinstance(n_splits, bool)
-        if n_splits is not None and not (is_int and n_splits >= least):
-            raise ValueError(
-                f"The 'n_splits' parameter must be None or an int in the range [{least}, inf). "
-                f"Got {n_splits!r} instead."
-            )
-        check_parameter("n_neighbors", self.n_neighbors, rule="max_iter")
-        check_parameter("validation_fraction", self.validation_fraction)
-        check_parameter("verbose", self.verbose)
+        n_splits, fraction, verbose = self.n_splits, self.validation_fraction, self.verbose
+        is_valid = n_splits is None or is_count(n_splits) or (n_splits == least == 0)
+        check_parameter(
+            "n_splits", n_splits, is_valid, f"None or an int in the range [{least}, inf)"
+        )
+        check_parameter("n_neighbors", self.n_neighbors, is_count(self.n_neighbors), COUNT)
+        is_valid = is_real(fraction, 0, 1) and fraction > 0
+        check_parameter("validation_fraction", fraction, is_valid, FRACTION)
+        is_valid = isinstance(verbose, bool) or is_real(verbose)
+        check_parameter("verbose", verbose, is_valid, "a bool or an int >= 0")
 
     def _candidates(self) -> Sequence[Mapping[str, Any]]:
         return RECIPE if self.candidates is None else self.candidates
 
-    def _learners(self) -> list[BoostMetric]:
-        """A learner for each candidate, its parameters checked."""
+    def _settings(self) -> list[Settings]:
+        """The settings of each candidate, checked."""
         if len(self._candidates()) == 0:
             raise ValueError("candidates is empty; pass at least one dict of parameters.")
-        learners = []
+        settings = []
         for candidate in self._candidates():
-            learner = BoostMetric(**{"n_jobs": self.n_jobs, **candidate})
+            if not isinstance(candidate, Mapping):
+                raise TypeError(
+                    "candidates must be dicts of parameters of BoostMetric; got "
+                    f"{type(candidate).__name__}."
+                )
             for name in candidate:
                 if name not in CANDIDATE_PARAMETERS:
                     raise ValueError(
                         f"A candidate sets {name!r}, which has no effect in {type(self).__name__}. "
                         f"Candidates may set {', '.join(CANDIDATE_PARAMETERS)}."
                     )
-            check_parameters(learner.get_params(deep=False))
-            learners.append(learner)
-        return learners
+            learner = BoostMetric(**{"n_jobs": self.n_jobs, **candidate})
+            settings.append(Settings.from_params(learner.get_params(deep=False)))
+        return settings
 
     def _check_labels(self, X: NDArray, y: ArrayLike | None) -> NDArray:
         if y is None:
@@ -326,9 +337,9 @@ class Split:
     judging_seconds: float = 0.0
     _mined: dict[tuple[str | None, int, int], Comparisons] = field(default_factory=dict)
 
-    def start(self, learner: BoostMetric) -> NDArray | None:
+    def start(self, settings: Settings) -> NDArray | None:
         """The starting transformation of a candidate."""
-        base = starting_transformation(learner.init, self.X, self.y)
+        base = starting_transformation(settings.init, self.X, self.y)
         return None if base is None else base.astype(self.X.dtype)
 
     def n_wrong(self, base: NDArray | None, n_neighbors: int) -> float:
@@ -341,11 +352,11 @@ class Split:
         self.judging_seconds += time.perf_counter() - began
         return error * len(self.y_judged)
 
-    def comparer(self, learner: BoostMetric, is_first: bool = False) -> Compare:
+    def comparer(self, settings: Settings, is_first: bool = False) -> Compare:
         """Makes the comparisons of a pass; candidates share those of a first pass."""
-        init, counts = learner.init, neighbor_counts(learner.n_neighbors)
-        shared = is_first and (init is None or isinstance(init, str))
-        shared = shared and learner.neighbors == "exact"
+        init = settings.init
+        shared = is_first and (init is None or isinstance(init, str)) and settings.index is None
+        counts = settings.n_targets, settings.n_impostors
         key = (init if isinstance(init, str) else None, *counts)
 
         def compare(points: Points, should_stop: ShouldStop) -> Comparisons:
@@ -356,8 +367,8 @@ class Split:
                 points,
                 self.y,
                 *counts,
-                neighbors=learner.neighbors,
-                n_jobs=learner.n_jobs,
+                index=settings.index,
+                n_jobs=settings.n_jobs,
                 should_stop=should_stop,
             )
             self.mining_seconds += time.perf_counter() - began
@@ -385,7 +396,7 @@ def choose(trials: Sequence[Trial], n_judged: int) -> tuple[int, bool]:
 
 
 def try_candidate(
-    learner: BoostMetric,
+    settings: Settings,
     candidate: Mapping[str, Any],
     splits: Sequence[Split],
     n_neighbors: int,
@@ -396,19 +407,19 @@ def try_candidate(
     `lowest` is the error of the best candidate so far.
     """
     total = sum(len(split.y_judged) for split in splits)
-    bases = [split.start(learner) for split in splits]
+    bases = [split.start(settings) for split in splits]
     n_wrong = [split.n_wrong(base, n_neighbors) for split, base in zip(splits, bases, strict=True)]
     error = start_error = sum(n_wrong) / total
     stops: list[int] = []
     curves: list[dict[int, float]] = []
     passes: list[PassSummary] = []
     before = splits[0].mining_seconds, splits[0].boosting_seconds
-    for number in range(learner.n_passes):
+    for number in range(settings.n_passes):
         if number and error > MAX_ERROR_RATIO * lowest:
             break
         # 1) the same pass on every split, evaluated at several numbers of directions
         walks = [
-            walk(learner, split, base, number == 0, n_neighbors)
+            walk(settings, split, base, number == 0, n_neighbors)
             for split, base in zip(splits, bases, strict=True)
         ]
         passes.append(walks[0].summary)
@@ -457,7 +468,7 @@ class Walk(NamedTuple):
 
 
 def walk(
-    learner: BoostMetric, split: Split, base: NDArray | None, is_first: bool, n_neighbors: int
+    settings: Settings, split: Split, base: NDArray | None, is_first: bool, n_neighbors: int
 ) -> Walk:
     """One pass, evaluated on the judged points at growing numbers of directions."""
     stages: dict[int, Stage] = {}
@@ -473,17 +484,19 @@ def walk(
         return sum(number > max(best_at, MIN_DIRECTIONS) for number in stages) >= PATIENCE
 
     began, others = time.perf_counter(), split.mining_seconds + split.judging_seconds
-    compare = split.comparer(learner, is_first)
-    outcome = one_pass(
-        split.X, base, compare, _options(learner), lambda points, comparisons: [observer]
-    ).outcome
+    compare = split.comparer(settings, is_first)
+    with as_engine(settings.engine, settings.n_jobs) as engine:
+        outcome = one_pass(
+            split.X,
+            base,
+            compare,
+            settings.solver,
+            engine,
+            observe=lambda points, comparisons: [observer],
+        ).outcome
     others = split.mining_seconds + split.judging_seconds - others
     split.boosting_seconds += time.perf_counter() - began - others
-    n_tried = sum(step.n_tried for step in outcome.history)
+    n_tried = outcome.n_tried
     if outcome.metric.n_directions and n_tried not in stages:
         evaluate(outcome.metric, n_tried)
     return Walk(stages, PassSummary(len(outcome.history), n_tried, outcome.status))
-
-
-def _options(learner: BoostMetric) -> dict[str, Any]:
-    return options_of(learner.get_params(deep=False))

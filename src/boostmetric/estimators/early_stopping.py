@@ -14,9 +14,11 @@ from boostmetric.data.dask_points import DaskPoints
 from boostmetric.data.labels import Labels
 from boostmetric.data.points import Points
 from boostmetric.engines import Threads
+from boostmetric.estimators.settings import Settings
+from boostmetric.estimators.training_data import TrainingData
 from boostmetric.evaluation.knn import knn_error, satisfied_share, unlike_share
 from boostmetric.metric import Metric
-from boostmetric.problem import Comparisons, only_named_rows
+from boostmetric.problem import only_named_rows
 from boostmetric.solvers import Boosting, Outcome
 
 MAX_DISTANCES_PER_STEP = 1_000_000
@@ -67,61 +69,57 @@ class HeldOut:
 
     Parameters
     ----------
-    labels : array of shape (n,), or a sparse indicator of shape (n, L), or None
-    weights : of the points, array of shape (n,) or None
-    comparisons : given in addition to or instead of labels, or None
-    fraction : share to hold out
-    patience : directions without a lower error after which a pass ends
-    n_neighbors, n_jobs : neighbors that classify a held-out point; threads of that search
-    rng : chooses what is held out
-    chosen, best_error : rows or positions held out, and the lowest error, in a fit that is resumed
+    data : all data
+    chosen : row numbers of points, or positions of comparisons
+    settings : of the fit
+    best_error : the lowest error in earlier passes of a fit that is resumed
 
     Attributes
     ----------
-    chosen : row numbers of points, or positions of comparisons
-    weights, comparisons : what is left to learn from
+    rest : the data that are left to learn from
     """
 
     def __init__(
         self,
-        labels: NDArray | csr_array | None,
-        weights: NDArray | None,
-        comparisons: Comparisons | None,
-        *,
-        fraction: float,
-        patience: int,
-        n_neighbors: int,
-        n_jobs: int | None,
-        rng: np.random.RandomState,
-        chosen: NDArray | None = None,
+        data: TrainingData,
+        chosen: NDArray,
+        settings: Settings,
         best_error: float = math.inf,
     ) -> None:
-        self._labels, self._patience, self._fraction = labels, patience, fraction
-        self._n_neighbors, self._n_jobs = n_neighbors, n_jobs
-        self.best_error = best_error
+        self.chosen, self.best_error = chosen, best_error
+        self._data, self._settings = data, settings
         self._stopping: EarlyStopping
-        if labels is not None:
-            weights = np.ones(labels.shape[0]) if weights is None else weights
-            if chosen is None:
-                chosen = hold_out_points(labels, weights, fraction, rng)
+        if data.labels is not None:
+            n = data.labels.shape[0]
+            weights = np.ones(n) if data.weights is None else data.weights.copy()
             self._judged_weights = weights[chosen]
-            weights = weights.copy()
             weights[chosen] = 0
+            self.rest = replace(data, weights=weights)
         else:
-            assert comparisons is not None
-            if chosen is None:
-                chosen = hold_out_comparisons(len(comparisons), fraction, rng)
-            self._judged = comparisons[chosen]
-            comparisons = comparisons[np.setdiff1d(np.arange(len(comparisons)), chosen)]
-        self.chosen, self.weights, self.comparisons = chosen, weights, comparisons
+            assert data.comparisons is not None
+            self._judged = data.comparisons[chosen]
+            others = np.setdiff1d(np.arange(len(data.comparisons)), chosen)
+            self.rest = replace(data, comparisons=data.comparisons[others])
+
+    @classmethod
+    def split(cls, data: TrainingData, settings: Settings, rng: np.random.RandomState) -> HeldOut:
+        """Choose what to hold out."""
+        n, fraction = data.n_examples, settings.validation_fraction
+        if data.labels is None:
+            chosen = hold_out_comparisons(n, fraction, rng)
+        else:
+            weights = np.ones(n) if data.weights is None else data.weights
+            chosen = hold_out_points(data.labels, weights, fraction, rng)
+        return cls(data, chosen, settings)
 
     def begin_pass(self, points: Points | DaskPoints, start: Metric | None) -> EarlyStopping:
         """The observer of a pass. To be kept, its metric must beat those of earlier passes."""
         error, stride = self._error_on(points)
+        patience = self._settings.n_iter_no_change
         if start is not None:
-            self._stopping = EarlyStopping(error, self._patience, stride, error(start), start)
+            self._stopping = EarlyStopping(error, patience, stride, error(start), start)
         else:
-            self._stopping = EarlyStopping(error, self._patience, stride, self.best_error)
+            self._stopping = EarlyStopping(error, patience, stride, self.best_error)
         return self._stopping
 
     def end_pass(self, outcome: Outcome) -> Outcome:
@@ -132,7 +130,7 @@ class HeldOut:
 
     def _error_on(self, points: Points | DaskPoints) -> tuple[Callable[[Metric], float], int]:
         """The held-out error of a metric, and the directions between two evaluations of it."""
-        labels, weights, chosen = self._labels, self.weights, self.chosen
+        labels, weights, chosen = self._data.labels, self.rest.weights, self.chosen
         if labels is None:
             judged = self._judged
             if isinstance(points, DaskPoints):
@@ -146,7 +144,7 @@ class HeldOut:
         measure = knn_error if labels.ndim == 1 else unlike_share
         is_large = len(chosen) * len(others) > MAX_DISTANCES_PER_STEP
         # Starting threads takes longer than a small search.
-        n_jobs = Threads(self._n_jobs).n_jobs if is_large else 1
+        n_jobs = Threads(self._settings.n_jobs).n_jobs if is_large else 1
 
         def error(metric: Metric) -> float:
             return measure(
@@ -154,7 +152,7 @@ class HeldOut:
                 labels[others],
                 metric.transform(points[chosen]),
                 labels[chosen],
-                self._n_neighbors,
+                self._settings.n_targets,
                 sample_weight=self._judged_weights,
                 n_jobs=n_jobs,
             )
@@ -195,7 +193,7 @@ class EarlyStopping:
 
         The duality gap is that of the last metric, so it is NaN if another one is kept.
         """
-        n_tried = sum(step.n_tried for step in outcome.history)
+        n_tried = outcome.n_tried
         if n_tried > self._evaluated_at:
             self._evaluate(outcome.metric, n_tried)
         last = outcome.metric

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from boostmetric.data.dask_points import DaskPoints
 from boostmetric.data.points import Points
-from boostmetric.engines import StopRequested, as_engine
+from boostmetric.engines import Dask, Local, StopRequested
 from boostmetric.estimators.callbacks import Monitor
 from boostmetric.estimators.checkpoint import Checkpoint
 from boostmetric.estimators.early_stopping import HeldOut
-from boostmetric.learn import boost
+from boostmetric.estimators.training_data import ShouldStop
+from boostmetric.learn import learn_from_comparisons
 from boostmetric.metric import Metric
 from boostmetric.problem import Comparisons, NotANumberError
 from boostmetric.solvers import (
@@ -25,15 +26,12 @@ from boostmetric.solvers import (
     Iteration,
     Outcome,
     SnapshotError,
+    SolverSettings,
     Status,
-    default_batch_size,
 )
 
 Observer = Callable[[Boosting], bool]
 """Called with the fit after every step; a true result ends the pass."""
-
-
-ShouldStop = Callable[[], bool] | None
 
 Compare = Callable[[Any, ShouldStop], Comparisons]
 """Returns the comparisons to learn from, given the transformed points; it raises `StopRequested` if
@@ -58,10 +56,14 @@ def one_pass(
     X: Points | DaskPoints,
     base: NDArray | None,
     compare: Compare,
-    options: Mapping[str, Any],
+    settings: SolverSettings,
+    engine: Local | Dask,
+    *,
+    start: Metric | None = None,
     observe: Callable[[Any, Comparisons], Sequence[Observer]] | None = None,
     checkpoint: Checkpoint | None = None,
-    should_stop: ShouldStop = None,
+    stops_search: ShouldStop = None,
+    stops_step: ShouldStop = None,
 ) -> Pass:
     """Compare and boost in the image of `base`.
 
@@ -70,22 +72,25 @@ def one_pass(
     X : array of shape (n, D), or points on a cluster
     base : array of shape (d, D), the transformation before this pass, or None
     compare : see `Compare`
-    options : keyword arguments of `boost`
+    settings, engine : how the problem is solved, and where
+    start : a metric to start from
     observe : returns the observers of this pass, given the transformed points and the comparisons
     checkpoint : its unfinished pass, if there is one, is resumed
-    should_stop : a true result ends the search for neighbors with `StopRequested`
+    stops_search, stops_step : a true result ends the search for neighbors with `StopRequested`, and
+        a step of the boosting
 
     Examples
     --------
     >>> X = np.random.default_rng(0).normal(size=(60, 3))
     >>> compare = lambda points, _: Comparisons.from_labels(points, X[:, 0] > 0)
-    >>> first = one_pass(X, None, compare, {"loss": "logistic", "max_iter": 10})
-    >>> second = one_pass(X, first.metric.components, compare, {"loss": "logistic"})
+    >>> with Local() as engine:
+    ...     first = one_pass(X, None, compare, SolverSettings.of(max_iter=10), engine)
+    ...     second = one_pass(X, first.metric.components, compare, SolverSettings.of(), engine)
     >>> second.metric.n_features
     3
     """
     points = X if base is None else X @ base.T
-    comparisons = compare(points, should_stop)
+    comparisons = compare(points, stops_search)
     observers = () if observe is None else observe(points, comparisons)
 
     def callback(fit: Boosting) -> bool:
@@ -93,23 +98,24 @@ def one_pass(
         return any(answers)
 
     resume = None if checkpoint is None else checkpoint.running or None
-    with as_engine(options.get("engine"), options.get("n_jobs")) as engine:
-        given = {**options, "callback": callback, "resume": resume, "engine": engine}
-        try:
-            fit = boost(points, comparisons, **given)
-        except SnapshotError as error:
-            assert checkpoint is not None
-            checkpoint.reject(str(error), error)
-        return Pass(base, fit.outcome())
+    try:
+        fit = learn_from_comparisons(
+            points, comparisons, settings, engine, callback, stops_step, start, resume
+        )
+    except SnapshotError as error:
+        assert checkpoint is not None
+        checkpoint.reject(str(error), error)
+    return Pass(base, fit.outcome())
 
 
 def run_passes(
     X: Points | DaskPoints,
     base: NDArray | None,
     compare: Compare,
-    options: Mapping[str, Any],
-    max_iters: Sequence[int],
+    settings: Sequence[SolverSettings],
+    engine: Local | Dask,
     *,
+    start: Metric | None = None,
     monitor: Monitor | None = None,
     held_out: HeldOut | None = None,
     checkpoint: Checkpoint | None = None,
@@ -118,8 +124,8 @@ def run_passes(
 
     Parameters
     ----------
-    X, base, compare, options : as for `one_pass`; `base` is that of the first pass
-    max_iters : the maximum number of directions of each pass
+    X, base, compare, engine, start : as for `one_pass`; `base` is that of the first pass
+    settings : of each pass
     monitor, held_out, checkpoint : observers of the fit. Passes that the checkpoint contains are
         not repeated
 
@@ -131,19 +137,28 @@ def run_passes(
     """
     passes: list[Pass] = []
     known = () if checkpoint is None else tuple(checkpoint.passes)
-    for number, max_iter in enumerate(max_iters):
+    is_interrupted = None if monitor is None else monitor.is_interrupted
+    for number, of_pass in enumerate(settings):
         if checkpoint is not None and number < len(known):
             checkpoint.check_pass(number, X.shape[1] if base is None else base.shape[0])
             done = Pass(base, known[number])
         else:
-            limited = {**options, "max_iter": max_iter}
-            is_interrupted = None if monitor is None else monitor.is_interrupted
-            limited["should_stop"] = is_interrupted
-            # Before the first pass there is nothing to keep.
-            stops_search = is_interrupted if passes else None
-            observe = partial(_observers, monitor, held_out, checkpoint, base, limited)
             try:
-                done = one_pass(X, base, compare, limited, observe, checkpoint, stops_search)
+                done = one_pass(
+                    X,
+                    base,
+                    compare,
+                    of_pass,
+                    engine,
+                    start=start,
+                    observe=partial(
+                        _observers, monitor, held_out, checkpoint, base, of_pass, start
+                    ),
+                    checkpoint=checkpoint,
+                    # Before the first pass there is nothing to keep.
+                    stops_search=is_interrupted if passes else None,
+                    stops_step=is_interrupted,
+                )
             except StopRequested:  # in the search for neighbors; the passes before are kept
                 last = replace(passes[-1].outcome, status=Status.STOPPED)
                 return [*passes[:-1], replace(passes[-1], outcome=last)], None
@@ -175,21 +190,20 @@ def _observers(
     held_out: HeldOut | None,
     checkpoint: Checkpoint | None,
     base: NDArray | None,
-    options: Mapping[str, Any],
+    settings: SolverSettings,
+    start: Metric | None,
     points: Points | DaskPoints,
     comparisons: Comparisons,
 ) -> list[Observer]:
     """Begin a pass: the observers of its steps, in the order in which they see them."""
     observers: list[Observer] = []
     if monitor is not None:
-        batch_size = options["block_size"] or default_batch_size(
-            options["loss"], options["solver"], points.shape[1], comparisons.n_counted
-        )
-        monitor.begin_pass(base, n_iterations=math.ceil(options["max_iter"] / batch_size))
+        batch_size = settings.batch_size(points.shape[1], comparisons.n_counted)
+        monitor.begin_pass(base, n_iterations=math.ceil(settings.max_iter / batch_size))
         observers.append(monitor)
     stopping = None
     if held_out is not None:
-        stopping = held_out.begin_pass(points, options["start"])
+        stopping = held_out.begin_pass(points, start)
         if checkpoint is not None and checkpoint.running:
             checkpoint.resume_early_stopping(stopping, points.shape[1])
         observers.append(stopping)

@@ -42,7 +42,7 @@ from boostmetric.engines import Threads
 from boostmetric.neighbors.exact import IMPOSTORS, TARGETS, Places, search_part
 from boostmetric.neighbors.ranking import NONE, Table, pair_squares
 
-APPROXIMATE = "approximate"
+FAISS = "faiss"
 """Selects the built-in index."""
 
 MAX_GROUPS = 16
@@ -78,12 +78,12 @@ def check_index(index: object) -> None:
 
     >>> check_index("exact")
     Traceback (most recent call last):
-    ValueError: neighbors='exact' is not an index: ...
+    ValueError: index='exact' is not an index. ...
     """
-    if isinstance(index, str) and index == APPROXIMATE:
+    if isinstance(index, str) and index == FAISS:
         if find_spec("faiss") is None:
             raise ImportError(
-                f"neighbors={APPROXIMATE!r} requires FAISS, which is not installed. Install it "
+                f"index={FAISS!r} requires FAISS, which is not installed. Install it "
                 'with: pip install "boostmetric[approximate]" (or faiss-cpu), or pass your own '
                 "index, such as sklearn.neighbors.NearestNeighbors(algorithm='kd_tree')."
             )
@@ -91,7 +91,7 @@ def check_index(index: object) -> None:
     methods = [getattr(index, name, None) for name in ("fit", "kneighbors")]
     if isinstance(index, type) or not all(map(callable, methods)):
         raise ValueError(
-            f"neighbors={index!r:.80} is not an index: give {APPROXIMATE!r}, or an object with the "
+            f"index={index!r:.80} is not an index. Use None, {FAISS!r}, or an object with the "
             "methods fit(X) and kneighbors(X, n_neighbors), such as "
             "sklearn.neighbors.NearestNeighbors(algorithm='kd_tree')."
         )
@@ -101,7 +101,7 @@ def check_index(index: object) -> None:
             signature(method).bind(*arguments)
         except TypeError as error:
             raise ValueError(
-                f"neighbors={index!r:.80} is not an index: fit(X) and kneighbors(X, n_neighbors) "
+                f"index={index!r:.80} is not an index: fit(X) and kneighbors(X, n_neighbors) "
                 f"are called with the points alone, but {method.__name__} says {str(error)!r}. Use "
                 "sklearn.neighbors.NearestNeighbors rather than a classifier."
             ) from None
@@ -128,7 +128,7 @@ def indexed_targets_and_impostors(
     X : array of shape (n, D)
     labels : one label per point
     n_targets, n_impostors : numbers of neighbors
-    index : "approximate" for FAISS, or an object with `fit(X)` and `kneighbors(X, n_neighbors)` for
+    index : "faiss", or an object with `fit(X)` and `kneighbors(X, n_neighbors)` for
         Euclidean distances. Copies of it are fitted on parts of X, centered and scaled by a power
         of two such that the largest absolute value is between 0.5 and 1; it may return fewer
         neighbors, or -1 for none

@@ -76,7 +76,7 @@ class Comparisons:
         n_targets: int = 3,
         n_impostors: int = 3,
         *,
-        neighbors: str | Index = "exact",
+        index: str | Index | None = None,
         sample_weight: ArrayLike | None = None,
         n_jobs: int | None = None,
         should_stop: Callable[[], bool] | None = None,
@@ -99,10 +99,10 @@ class Comparisons:
             (n, L), dense or sparse, of 0 and 1
         n_targets, n_impostors : numbers of neighbours; where a class has fewer, those that exist
             are used, with a warning
-        neighbors : "exact", "approximate" (FAISS, `boostmetric[approximate]`), or an object with
+        index : None for an exact search, "faiss" (`boostmetric[approximate]`), or an object with
             `fit(X)` and `kneighbors(X, n_neighbors)`; the share of true neighbors that such an
             index finds is measured on a sample and stored in `recall`. Sparse X and multilabel
-            targets require "exact"
+            targets require None
         sample_weight : array of shape (n,), the weight of the comparisons that a point is the
             first point of. A point of weight 0 takes no part at all
         n_jobs : number of threads of the search, on which the result does not depend; None uses the
@@ -129,7 +129,7 @@ class Comparisons:
         labels = labels[rows]
         with single_blas_thread():  # the threads of the search share out the work
             targets, impostors, recall = _nearest(
-                points, rows, labels, (n_targets, n_impostors), neighbors, n_jobs, should_stop
+                points, rows, labels, (n_targets, n_impostors), index, n_jobs, should_stop
             )
         _warn_of_missing(labels, targets, "target", "n_targets")
         _warn_of_missing(labels, impostors, "impostor", "n_impostors")
@@ -363,16 +363,15 @@ def _nearest(
     rows: NDArray,
     labels: Labels,
     n_neighbors: tuple[int, int],
-    neighbors: str | Index,
+    index: str | Index | None,
     n_jobs: int | None,
     should_stop: Callable[[], bool] | None,
 ) -> tuple[NDArray, NDArray, float | None]:
     """Targets and impostors among some rows, and the recall of the index if there is one."""
-    index = None if isinstance(neighbors, str) and neighbors == "exact" else neighbors
     if index is not None and (issparse(X) or labels.classes is None):
         what = "sparse X" if issparse(X) else "multilabel targets"
         raise ValueError(
-            f"neighbors={index!r:.80} does not work with {what}: use neighbors='exact'"
+            f"index={index!r:.80} does not work with {what}. Use index=None"
             + (", or reduce X by TruncatedSVD first." if issparse(X) else ".")
         )
     if isinstance(X, DaskPoints):

@@ -26,9 +26,28 @@ SlicePenalty = Callable[[float, NDArray], tuple[float, NDArray]]
 
 @dataclass(frozen=True)
 class Regularizer(ABC):
-    """R(M) of strength `alpha`; the objective is F(ρ(M)) + R(M)."""
+    """R(M) of strength `alpha`; the objective is F(ρ(M)) + R(M).
 
-    alpha: float
+    Parameters
+    ----------
+    alpha : float or None, default=None
+        Absolute strength, the paper's v. None stands for the relative alpha of the estimator.
+    """
+
+    alpha: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.alpha is not None and not 0 <= self.alpha < math.inf:
+            raise ValueError(
+                "The 'alpha' parameter must be None or a float in the range [0.0, inf). Got "
+                f"{self.alpha!r} instead."
+            )
+
+    @property
+    def strength(self) -> float:
+        """The absolute alpha, which is known while a problem is solved."""
+        assert self.alpha is not None
+        return self.alpha
 
     @staticmethod
     @abstractmethod
@@ -85,7 +104,8 @@ class Regularizer(ABC):
         """
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(alpha={self.alpha:g})"
+        alpha = "" if self.alpha is None else f"alpha={self.alpha:g}"
+        return f"{type(self).__name__}({alpha})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -111,7 +131,7 @@ class Trace(Regularizer):
     @property
     def threshold(self) -> float:
         """Alpha."""
-        return self.alpha
+        return self.strength
 
     def reduce(self, scatter: NDArray | LinearOperator, M: Sum) -> NDArray | LinearOperator:
         """The scatter itself."""
@@ -119,24 +139,24 @@ class Trace(Regularizer):
 
     def value(self, M: Sum) -> float:
         """alpha·Σ_j w_j."""
-        return self.alpha * M.trace
+        return self.strength * M.trace
 
     def along(self, M: Sum, direction: NDArray) -> tuple[float, float]:
         """alpha, for any w."""
-        return self.alpha, 0.0
+        return self.strength, 0.0
 
     def on_slice(self, M: Sum, directions: NDArray) -> SlicePenalty:
         """alpha·(s·Tr M + Σ_j w_j)."""
-        slopes = np.append(self.alpha * M.trace, np.full(directions.shape[1], self.alpha))
+        slopes = np.append(self.strength * M.trace, np.full(directions.shape[1], self.strength))
         return lambda s, w: (float(slopes[0] * s + slopes[1:] @ w), slopes)
 
     def value_of(self, matrix: NDArray, gram: NDArray | None = None) -> float:
         """alpha·Tr(BYBᵀ)."""
-        return self.alpha * float(np.trace(matrix) if gram is None else np.sum(gram * matrix))
+        return self.strength * float(np.trace(matrix) if gram is None else np.sum(gram * matrix))
 
     def gradient(self, matrix: NDArray, gram: NDArray | None = None) -> NDArray:
         """alpha·BᵀB."""
-        return self.alpha * (np.eye(len(matrix)) if gram is None else gram)
+        return self.strength * (np.eye(len(matrix)) if gram is None else gram)
 
     def hessian(self, change: NDArray, gram: NDArray | None = None) -> float:
         """0."""
@@ -144,10 +164,10 @@ class Trace(Regularizer):
 
     def smallest(self, scatter: NDArray, budget: float = math.inf) -> float:
         """0 if no eigenvalue of the scatter exceeds alpha, else minus the excess times Tr M."""
-        excess = float(eigvalsh(scatter)[-1]) - self.alpha
+        excess = float(eigvalsh(scatter)[-1]) - self.strength
         if excess <= 0:
             return 0.0
-        return -excess * budget / self.alpha if self.alpha > 0 else -math.inf
+        return -excess * budget / self.strength if self.strength > 0 else -math.inf
 
 
 @dataclass(frozen=True, repr=False)
@@ -180,20 +200,20 @@ class Frobenius(Regularizer):
     def reduce(self, scatter: NDArray | LinearOperator, M: Sum) -> NDArray | LinearOperator:
         """The scatter less alpha·M."""
         if isinstance(scatter, np.ndarray):
-            return scatter - self.alpha * M.times(np.eye(len(scatter)))
+            return scatter - self.strength * M.times(np.eye(len(scatter)))
         return symmetric_operator(
-            lambda V: scatter @ V - (self.alpha * M.times(V)).astype(scatter.dtype),
+            lambda V: scatter @ V - (self.strength * M.times(V)).astype(scatter.dtype),
             scatter.shape[0],
             scatter.dtype,
         )
 
     def value(self, M: Sum) -> float:
         """alpha/2·‖M‖²."""
-        return self.alpha / 2 * M.squared_norm
+        return self.strength / 2 * M.squared_norm
 
     def along(self, M: Sum, direction: NDArray) -> tuple[float, float]:
         """alpha·(vᵀMv + w)."""
-        return self.alpha * float(M.quadratic(direction[:, None])[0]), self.alpha
+        return self.strength * float(M.quadratic(direction[:, None])[0]), self.strength
 
     def on_slice(self, M: Sum, directions: NDArray) -> SlicePenalty:
         """alpha/2·(s²·‖M‖² + 2s·cᵀw + wᵀQw) with c_j = v_jᵀMv_j and Q_jk = (v_jᵀv_k)².
@@ -206,7 +226,7 @@ class Frobenius(Regularizer):
 
         def penalty(s: float, w: NDArray) -> tuple[float, NDArray]:
             Qw = np.einsum("dj,dj->j", V, ((V * w) @ V.T) @ V) if Q is None else Q @ w
-            slopes = self.alpha * np.append(s * square + c @ w, s * c + Qw)
+            slopes = self.strength * np.append(s * square + c @ w, s * c + Qw)
             return float(slopes @ np.append(s, w)) / 2, slopes
 
         return penalty
@@ -221,14 +241,14 @@ class Frobenius(Regularizer):
 
     def hessian(self, change: NDArray, gram: NDArray | None = None) -> NDArray:
         """alpha·BᵀBNBᵀB."""
-        return self.alpha * (change if gram is None else gram @ change @ gram)
+        return self.strength * (change if gram is None else gram @ change @ gram)
 
     def smallest(self, scatter: NDArray, budget: float = math.inf) -> float:
         """−‖G₊‖²/(2·alpha) for the positive part G₊ of the scatter, at M = G₊/alpha."""
         square = float(np.sum(np.square(np.maximum(eigvalsh(scatter), 0))))
         if square == 0:
             return 0.0
-        return -square / (2 * self.alpha) if self.alpha > 0 else -math.inf
+        return -square / (2 * self.strength) if self.strength > 0 else -math.inf
 
 
 @dataclass(frozen=True, repr=False)

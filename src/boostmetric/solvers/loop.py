@@ -107,6 +107,11 @@ class Outcome:
     duality_gap: float
     n_comparisons: int
 
+    @property
+    def n_tried(self) -> int:
+        """The number of directions that were tried."""
+        return sum(step.n_tried for step in self.history)
+
 
 class SnapshotError(ValueError):
     """A snapshot does not belong to this fit, or is incomplete."""
@@ -171,7 +176,7 @@ class Boosting:
         if isinstance(self.solver, SoftMarginSolver):
             return self.solver.price * self.unit
         regularizer = self.problem.regularizer
-        return regularizer.in_units(regularizer.alpha, self.unit)
+        return regularizer.in_units(regularizer.strength, self.unit)
 
     @property
     def alpha_max(self) -> float:
@@ -404,7 +409,7 @@ class Boosting:
             "sizes": np.array([len(step.coefs) for step in M.steps], dtype=np.intp),
             "scales": np.array([step.scale for step in M.steps], dtype=np.float64),
             "history": history_table(self.history),
-            "alpha": np.array(self.problem.regularizer.alpha),
+            "alpha": np.array(self.problem.regularizer.strength),
             "first_value": np.array(self.first_value),
             "has_gap": np.array(self._gap_at is M),
             "layout": np.array(self.problem.layout, dtype=np.intp),

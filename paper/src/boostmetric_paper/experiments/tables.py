@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+from boostmetric import BoostMetric, Trace
 from boostmetric.data.synthetic import concentric_circles
-from boostmetric.estimators import BoostMetric
 from boostmetric.evaluation.knn import knn_error, majority, nearest_labels
 from boostmetric_paper.datasets import NAMES, load
 from boostmetric_paper.experiments.cells import Cell, Record
@@ -84,7 +84,7 @@ def run_table2(cell: Cell) -> Record:
     """The error of BoostMetric-E for one strength of the regulariser, in the paper's units."""
     data = load(cell.dataset)
     train, _, test = data.reduced(data.split(cell.seed))
-    learner = BoostMetric("exponential", alpha=ALPHAS[cell.method], alpha_relative=False)
+    learner = BoostMetric("exponential", regularizer=Trace(ALPHAS[cell.method]))
     _, measures = measured(lambda: learner.fit(*train))
     Z, W = learner.transform(train.X), learner.transform(test.X)
     return {
