@@ -23,7 +23,7 @@ LAYERS = [
     ["estimators"],
     ["export"],
     ["plots"],
-    ["cli"],
+    ["cli", "__main__"],
 ]
 """Modules and subpackages that import only from those listed before them, or in the same row."""
 

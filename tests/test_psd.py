@@ -400,13 +400,16 @@ def test_a_path_may_be_of_comparisons_with_absolute_alphas(
         ({"start": Metric(np.eye(3), np.ones(3))}, "start must be a metric of 2 features"),
         (
             {"eigen_solver": "qr"},
-            "'eigen_solver' parameter must be one of 'auto', 'exact', 'approximate'",
+            "'eigen_solver' parameter must be one of {'auto', 'exact', 'approximate'}",
         ),
         (
             {"solver": "newton"},
-            "'solver' parameter must be one of 'stagewise', 'totally_corrective'",
+            "'solver' parameter must be one of {'auto', 'stagewise', 'totally_corrective'}",
         ),
-        ({"regularizer": "nuclear"}, "'regularizer' parameter must be one of 'trace', 'frobenius'"),
+        (
+            {"regularizer": "nuclear"},
+            "'regularizer' parameter must be one of {'trace', 'frobenius'}",
+        ),
         ({"alpha": -0.1}, r"'alpha' parameter must be a float in the range \[0.0, inf\)"),
         ({"alpha": np.nan}, r"'alpha' parameter must be a float in the range \[0.0, inf\)"),
     ],

@@ -157,7 +157,7 @@ def test_a_stopped_fit_goes_on_to_the_same_end(
     with listening(lambda progress: bool(seen.append(progress))):  # type: ignore[func-returns-value]
         resumed = BoostMetric(checkpoint=path, **parameters).fit(X, y)
     assert_same(resumed, reference)
-    assert len(seen) == max(0, reference.n_iter_ - sum(iterations))
+    assert len(seen) == max(0, len(reference.history_["pass"]) - sum(iterations))
 
 
 def test_a_stopped_fit_from_comparisons_goes_on(tmp_path: Path) -> None:
@@ -300,9 +300,7 @@ def test_a_path_that_cannot_be_written_is_refused_before_work(tmp_path: Path) ->
     X, y = load_wine(return_X_y=True)
     paths: list[Any] = [tmp_path, tmp_path / "none" / "c", 3]
     for path in paths:
-        with pytest.raises(
-            ValueError, match="'checkpoint' parameter must be None or the path of a file"
-        ):
+        with pytest.raises(ValueError, match=r"checkpoint.* must be"):
             BoostMetric(checkpoint=path).fit(X, y)
 
 

@@ -445,8 +445,8 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         ([FEW, {"max_iter": 0}], ValueError, "'max_iter' parameter"),
         ([{"loss": "nosuch"}], ValueError, "'loss' parameter"),
-        ([{"alpha": 1.0}], ValueError, "alpha=1.0 is too large"),
-        ([{"nosuch": 1}], TypeError, "nosuch"),
+        ([{"alpha": 1.0}], ValueError, "alpha must be < 1"),
+        ([{"nosuch": 1}], ValueError, "nosuch"),
         ([{"n_components": 2}], ValueError, "n_components"),
     ],
 )
@@ -506,7 +506,6 @@ def test_bad_validation_points_are_refused(
     ("labels", "message"),
     [
         (np.zeros(120), "y has one class only, 0.0"),
-        (np.r_[["lonely"], ["a"] * 60, ["b"] * 59], "class 'lonely' has 1 sample.*at least 2"),
         (np.linspace(0, 1, 120), "Unknown label type: continuous"),
         (None, "requires y to be passed"),
     ],

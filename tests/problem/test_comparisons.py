@@ -190,11 +190,11 @@ def test_a_comparison_has_the_weight_of_its_first_point() -> None:
 
 def test_a_class_with_few_points_gives_a_warning_that_names_it(rng: np.random.Generator) -> None:
     X, y = rng.normal(size=(12, 2)), np.array(["few"] * 3 + ["many"] * 9)
-    with pytest.warns(UserWarning, match=r"class 'few' have 2 targets .* n_targets=3 .*\(1 class"):
+    with pytest.warns(UserWarning, match=r"class 'few' have 2 of 3 targets \(1 class"):
         comparisons = Comparisons.from_labels(X, y)
     assert ends(comparisons) == mined_by_loop(X, y, 3, 3)
     assert len(comparisons) == 3 * 2 * 3 + 9 * 9
-    with pytest.warns(UserWarning, match=r"class 'many' have 3 impostors .* n_impostors=4"):
+    with pytest.warns(UserWarning, match=r"class 'many' have 3 of 4 impostors"):
         comparisons = Comparisons.from_labels(X, y, 1, 4)
     assert ends(comparisons) == mined_by_loop(X, y, 1, 4)
 
@@ -202,7 +202,7 @@ def test_a_class_with_few_points_gives_a_warning_that_names_it(rng: np.random.Ge
 def test_a_class_of_duplicates_only_gives_a_warning(rng: np.random.Generator) -> None:
     X, y = rng.normal(size=(10, 2)), np.repeat([7, 8], 5)
     X[:5] = 0
-    with pytest.warns(UserWarning, match=r"class 7 have 0 targets at distinct places"):
+    with pytest.warns(UserWarning, match=r"class 7 have 0 of 1 targets"):
         comparisons = Comparisons.from_labels(X, y, 1, 1)
     assert len(comparisons) == 5
 
@@ -210,8 +210,7 @@ def test_a_class_of_duplicates_only_gives_a_warning(rng: np.random.Generator) ->
 @pytest.mark.parametrize(
     ("X", "y", "message"),
     [
-        ([[0], [1], [2]], ["a", "a", "b"], r"class 'b' has 1 sample.*\(1 of 2 classes"),
-        ([[0], [1], [2], [3]], [2, 5, 7, 7], r"class 2 has 1 sample.*\(2 of 3 classes"),
+        ([[0], [1], [2]], ["a", "c", "b"], "All 3 classes have a single sample"),
         ([[0], [1]], [True, True], "y has one class only, True"),
         (np.empty((0, 2)), [], "y is empty"),
         ([[0], [1]], np.array(["a", 1], dtype=object), "labels of one type, which can be sorted"),
@@ -243,7 +242,7 @@ def test_bad_sample_weights(weight: Any, message: str) -> None:
 
 def test_only_duplicates_leave_no_comparison() -> None:
     with (
-        pytest.warns(UserWarning, match="have 0 targets"),
+        pytest.warns(UserWarning, match=r"have 0 of \d targets"),
         pytest.raises(ValueError, match="there are no comparisons"),
     ):
         Comparisons.from_labels([[0], [0], [1], [1]], [0, 0, 1, 1], 1, 1)
@@ -457,7 +456,7 @@ def test_comparisons_of_other_points_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "message"), [((0, 1), "n_targets=0"), ((1, -1), "n_impostors")]
+    ("numbers", "message"), [((0, 1), "'n_targets' parameter"), ((1, -1), "n_impostors")]
 )
 def test_numbers_of_neighbors_are_at_least_one(numbers: tuple[int, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -195,8 +195,8 @@ def check_labels(
 ) -> tuple[Labels, NDArray | None]:
     """The labels, and the weights of the points as an array.
 
-    Raises a ValueError unless there are at least two classes with at least two points each, and
-    points of two classes have a positive weight. Of an indicator, a label must be shared by two
+    Raises a ValueError unless there are at least two classes, one of them with two points or more,
+    and points of two classes have a positive weight. Of an indicator, a label must be shared by two
     points that count, and none by all of them.
 
     >>> check_labels(["b", "a", "b", "a"])[0].codes.tolist()
@@ -220,7 +220,7 @@ def check_labels(
 
 
 def _check_classes(classes: NDArray, counts: NDArray) -> None:
-    """Refuse classes that leave a point without a target or an impostor, and a continuous y."""
+    """Reject classes of which no comparison can be made, and a continuous y."""
     if classes.dtype.kind == "f" and (fractions := classes[classes % 1 != 0]).size:
         raise ValueError(
             f"Unknown label type: continuous. Labels that are floats must be whole numbers, but y "
@@ -230,12 +230,10 @@ def _check_classes(classes: NDArray, counts: NDArray) -> None:
         raise ValueError(
             f"y has one class only, {_name(classes[0])}: comparisons need points of at least two."
         )
-    if (counts < 2).any():
-        first = int(np.argmax(counts < 2))
+    if (counts < 2).all():
         raise ValueError(
-            f"class {_name(classes[first])} has 1 sample, so it has no target; a class needs at "
-            f"least 2 ({int((counts < 2).sum())} of {len(classes)} classes have fewer). Drop the "
-            "class or join it with another."
+            f"All {len(classes)} classes have a single sample: no two points share a class. "
+            "Comparisons require a class with at least 2 samples."
         )
 
 

@@ -29,7 +29,7 @@ from boostmetric.evaluation.knn import satisfied_share
 from boostmetric.metric import Metric
 from boostmetric.neighbors import Index
 from boostmetric.problem import Comparisons, Loss, Regularizer
-from boostmetric.solvers import DEFAULT_ALPHA, Outcome, Status
+from boostmetric.solvers import DEFAULT_ALPHA, Outcome, Status, is_count
 
 WITHOUT_EFFECT = ("checkpoint", "engine", "n_jobs", "verbose", "warm_start")
 """Parameters that do not change the result of a fit, given where it starts, but for rounding."""
@@ -405,8 +405,9 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
 
     def _metric_attributes(self, metric: Metric) -> dict[str, Any]:
         """The attributes of an estimator that has learned the metric."""
-        if self.n_components is not None:
-            metric = metric.truncate(self.n_components)
+        rank = self.n_components
+        if rank is not None:
+            metric = metric.truncate(int(rank) if is_count(rank) else float(rank))
         return {"metric_": metric, "components_": metric.components}
 
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from boostmetric.estimators.initial import INITS
 from boostmetric.neighbors import Index, check_index
+from boostmetric.problem import Trace
 from boostmetric.solvers import SolverSettings, check_parameter, is_count, is_real
 
 COUNT = "an int in the range [1, inf)"
@@ -64,6 +65,12 @@ class Settings:
         (5, 10, 'stagewise')
         """
         solver = SolverSettings.of(**{name: params[name] for name in SOLVER_PARAMETERS})
+        R, alpha = solver.regularizer, solver.alpha
+        if isinstance(R, Trace) and R.alpha is None and alpha >= 1:
+            raise ValueError(
+                f"alpha must be < 1, got {alpha!r}: it is relative to the smallest value for which "
+                f"M = 0 is optimal. For an absolute value use regularizer=Trace({alpha!r})."
+            )
 
         def check(name: str, is_valid: bool, expected: str) -> None:
             check_parameter(name, params[name], is_valid, expected)

@@ -124,15 +124,18 @@ class Comparisons:
         labels, weights = check_labels(known, sample_weight)
         for name, number in (("n_targets", n_targets), ("n_impostors", n_impostors)):
             if number < 1:
-                raise ValueError(f"{name}={number} will not do: at least 1 is needed.")
+                raise ValueError(
+                    f"The {name!r} parameter must be an int in the range [1, inf). Got {number!r} "
+                    "instead."
+                )
         rows = np.arange(len(labels)) if weights is None else np.flatnonzero(weights > 0)
         labels = labels[rows]
         with single_blas_thread():  # the threads of the search share out the work
             targets, impostors, recall = _nearest(
                 points, rows, labels, (n_targets, n_impostors), index, n_jobs, should_stop
             )
-        _warn_of_missing(labels, targets, "target", "n_targets")
-        _warn_of_missing(labels, impostors, "impostor", "n_impostors")
+        _warn_of_missing(labels, targets, "target")
+        _warn_of_missing(labels, impostors, "impostor")
         triplets = rows[_triplets(targets, impostors)]
         made = cls.from_triplets(
             triplets,
@@ -401,22 +404,21 @@ def _triplets(targets: NDArray, impostors: NDArray) -> NDArray:
     return np.stack([anchor, target, impostor], axis=1)[exist]
 
 
-def _warn_of_missing(labels: Labels, neighbors: NDArray, kind: str, parameter: str) -> None:
-    """Warn where points have fewer neighbours than asked for, naming a class or set of labels.
+def _warn_of_missing(labels: Labels, neighbors: NDArray, kind: str) -> None:
+    """Warn if points have fewer neighbors than requested, naming a class or label set.
 
-    Those without a label have none by intent.
+    Points without a label have none on purpose.
     """
-    found = (neighbors != NONE).sum(axis=1)
-    wanted = neighbors.shape[1]
+    found, wanted = (neighbors != NONE).sum(axis=1), neighbors.shape[1]
     few = labels.labelled & (found < wanted)
     if few.any():
         worst = int(np.argmin(np.where(few, found, wanted)))
         affected = len(np.unique(labels.codes[few]))
-        kinds = "label sets" if labels.classes is None else "classes"
+        kinds = "label set(s)" if labels.classes is None else "class(es)"
         warn(
-            f"points of {labels.name(labels.codes[worst])} have {found[worst]} {kind}s at "
-            f"distinct places, {parameter}={wanted} were asked for ({affected} {kinds} have too "
-            f"few). Those that exist are used; lower {parameter} to silence this."
+            f"Points of {labels.name(labels.codes[worst])} have {found[worst]} of {wanted} {kind}s "
+            f"({affected} {kinds} have too few distinct points). The available ones are used; a "
+            "point without targets still serves as an impostor of others."
         )
 
 

@@ -43,9 +43,8 @@ class Status(Enum):
     """How a fit ended. The value is a text for the user: what happened, and what to do."""
 
     NO_DIRECTION = (
-        "No further direction lowers the objective. This is the usual end of solver='stagewise', "
-        "which does not revise the coefficients of earlier directions; for the optimum use "
-        "solver='totally_corrective'."
+        "Finished: no further direction lowers the objective. solver='totally_corrective' would "
+        "also revise the coefficients of earlier directions."
     )
     STALLED = (
         "The last batch of directions lowered the objective by less than 0.01 percent, so more "

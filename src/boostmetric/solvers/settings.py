@@ -151,11 +151,6 @@ class SolverSettings:
                 f"alpha={alpha!r} and regularizer={R!r} both set the strength. Pass one of them: "
                 "alpha is relative to the problem, that of the regularizer is absolute."
             )
-        elif name == "trace" and R.alpha is None and alpha >= 1:
-            raise ValueError(
-                f"alpha must be < 1, got {alpha!r}: it is relative to the smallest value for which "
-                f"M = 0 is optimal. For an absolute value use regularizer=Trace({alpha!r})."
-            )
         given_number = None if isinstance(directions_per_step, str) else int(directions_per_step)
         return cls(F, solver, R, float(alpha), int(max_iter), given_number, tol, eigen_solver)
 
