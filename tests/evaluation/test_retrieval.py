@@ -46,7 +46,7 @@ def by_loop(
 def test_scores_are_the_loop(
     k: int, n_classes: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("boostmetric.evaluation.retrieval.BLOCK", block)
+    monkeypatch.setattr("boostmetric.evaluation.retrieval.MAX_DISTANCES", block)
     rng = np.random.default_rng([k, n_classes])
     X, y = rng.standard_normal((50, 3)) + 1000, rng.integers(0, n_classes, 50).astype(str)
     read_only(X, y)
@@ -61,7 +61,7 @@ def test_scores_are_the_loop(
 def test_queries_are_drawn_where_there_are_too_many(
     alone: bool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("boostmetric.evaluation.retrieval.BLOCK", 200)
+    monkeypatch.setattr("boostmetric.evaluation.retrieval.MAX_DISTANCES", 200)
     X, y = rng.standard_normal((40, 2)), rng.integers(0, 3, 40)
     Q, z = (None, None) if alone else (rng.standard_normal((50, 2)), rng.integers(0, 3, 50))
     scores = retrieval_scores(X, y, Q, z, max_queries=12, random_state=5)
@@ -105,13 +105,13 @@ def test_the_same_place_comes_in_the_order_of_rows() -> None:
 def test_a_query_that_has_nothing_to_find_does_not_count() -> None:
     X, y = [[0.0], [1.0], [2.0]], list("aab")
     assert tuple(retrieval_scores(X, y, k=1)) == (1, 1, 1, 1, 1, 2)
-    with pytest.raises(ValueError, match="no query has a point of its class to be found: are the"):
+    with pytest.raises(ValueError, match="No query has a point of its class"):
         retrieval_scores(X, y, [[0.0]], ["z"], k=1)
 
 
 @pytest.mark.parametrize("k", [0, 3])
 def test_more_neighbours_than_there_are(k: int) -> None:
-    message = f"k={k} will not do: there are 2 points to be found, so 1 to that."
+    message = f"k must be between 1 and the number of points, 2; got {k}."
     with pytest.raises(ValueError, match=message):
         retrieval_scores([[0.0], [1.0], [2.0]], list("aab"), k=k)
 
@@ -127,7 +127,7 @@ def test_no_more_than_a_block_of_distances_is_held(
         squares: NDArray = euclidean_distances(one, two, **options)
         return squares
 
-    monkeypatch.setattr("boostmetric.evaluation.retrieval.BLOCK", block)
+    monkeypatch.setattr("boostmetric.evaluation.retrieval.MAX_DISTANCES", block)
     monkeypatch.setattr("boostmetric.evaluation.retrieval.euclidean_distances", noted)
     retrieval_scores(rng.standard_normal((300, 2)), rng.integers(0, 3, 300))
     assert sum(sizes) == 300 * 300
@@ -137,7 +137,7 @@ def test_no_more_than_a_block_of_distances_is_held(
 def test_memory_is_that_of_a_block(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("boostmetric.evaluation.retrieval.BLOCK", 100_000)
+    monkeypatch.setattr("boostmetric.evaluation.retrieval.MAX_DISTANCES", 100_000)
     X, labels = rng.standard_normal((2000, 2)), rng.choice(["a" * 50, "b"], 2000)  # long names
     retrieval_scores(X, labels, max_queries=1)  # what is imported or made once
     tracemalloc.start()
@@ -158,7 +158,7 @@ def test_as_many_labels_as_points(given: tuple[int, int, int | None, int | None]
 
 
 def test_queries_need_labels() -> None:
-    with pytest.raises(ValueError, match="X_query and y_query are needed together"):
+    with pytest.raises(ValueError, match="X_query and y_query must be passed together"):
         retrieval_scores([[0.0], [1.0]], list("aa"), [[0.0]], k=1)
 
 

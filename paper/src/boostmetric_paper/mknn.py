@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
+from sklearn.base import BaseEstimator
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
@@ -19,7 +20,7 @@ BLOCK = 1 << 20
 """Neighbours whose classes are counted at once."""
 
 
-class MkNN(PairClassifier):
+class MkNN(PairClassifier, BaseEstimator):
     """Pairs are the same where enough of their neighbours are of the same class.
 
     With n_c(i) the number of the k nearest training points of x_i that are of class c, the score

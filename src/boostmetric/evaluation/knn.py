@@ -1,4 +1,4 @@
-"""How good a metric is: the error of nearest neighbours, the comparisons it satisfies."""
+"""Nearest-neighbor error, and the share of comparisons that a metric satisfies."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def knn_error(
     sample_weight: NDArray | None = None,
     n_jobs: int | None = None,
 ) -> float:
-    """The share of test points that their nearest training points classify wrongly.
+    """The share of test points that k-nearest-neighbor classification gets wrong.
 
-    The class with the most of the `n_neighbors` nearest points wins. Of several, `ties="nearest"`
-    takes the one with the nearest point, and `ties="first"` the one that sorts first, as
-    scikit-learn's classifier does; on data of many classes, such as `letter`, the latter costs
-    half a per cent.
+    If several classes are equally frequent among the `n_neighbors` nearest points, `ties="nearest"`
+    takes the one with the nearest point, and `ties="first"` the one that sorts first, as in
+    scikit-learn's classifier. With many classes, as in `letter`, the latter has half a percentage
+    point more errors.
 
     Examples
     --------
@@ -39,8 +39,8 @@ def knn_error(
     known, truth = np.asarray(y_train), np.asarray(y_test)
     if known.ndim != 1:
         raise ValueError(
-            f"y_train of shape {known.shape} came: one label for each point is needed. For several "
-            "labels a point there is `unlike_share`."
+            f"y_train must have shape (n,), got {known.shape}. For multilabel targets use "
+            "unlike_share."
         )
     neighbors = nearest_labels(as_points(X_train), known, as_points(X_test), n_neighbors, n_jobs)
     return float(np.average(majority(neighbors, ties) != truth, weights=sample_weight))
@@ -56,17 +56,17 @@ def unlike_share(
     sample_weight: NDArray | None = None,
     n_jobs: int | None = None,
 ) -> float:
-    """The mean share of the nearest training points that have no label in common with a test point.
+    """The mean share of nearest training points that have no label in common with a test point.
 
-    The error of nearest neighbours where a point may have several labels.
+    The counterpart of the nearest-neighbor error for multilabel targets.
 
     Parameters
     ----------
     X_train, X_test : arrays of shape (n, D), dense or sparse
     Y_train, Y_test : indicators of shape (n, L), dense or sparse, of 0 and 1
     n_neighbors : number of nearest points
-    sample_weight : how much a test point counts
-    n_jobs : number of threads that look for neighbours
+    sample_weight : weights of the test points
+    n_jobs : number of threads of the search
 
     Examples
     --------
@@ -78,7 +78,10 @@ def unlike_share(
     """
     known, truth = as_indicator(Y_train), as_indicator(Y_test)
     if known is None or truth is None:
-        raise ValueError("an indicator of shape (n, L), L ≥ 2, is needed. See `knn_error`.")
+        raise ValueError(
+            "Y_train and Y_test must be indicators of shape (n, L) with L >= 2. For one label per "
+            "point use knn_error."
+        )
     rows = nearest_rows(as_points(X_train), as_points(X_test), n_neighbors, n_jobs)
     like = [truth.multiply(known[column]).sum(axis=1) > 0 for column in rows.T]
     return float(np.average(1 - np.mean(like, axis=0), weights=sample_weight))
@@ -116,7 +119,7 @@ def majority(neighbors: NDArray, ties: str = "nearest") -> NDArray:
     [0, 1]
     """
     if ties not in ("nearest", "first"):
-        raise ValueError(f"ties={ties!r} will not do: 'nearest' or 'first' is needed.")
+        raise ValueError(f"ties must be 'nearest' or 'first', got {ties!r}.")
     if ties == "first":
         neighbors = np.sort(neighbors, axis=1)
     votes = (neighbors[:, :, None] == neighbors[:, None, :]).sum(axis=2)

@@ -1,4 +1,4 @@
-"""How well a distance retrieves: for a point as a query, whether points of its class come first."""
+"""Retrieval scores: how early points of the same class appear among the neighbors of a query."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from sklearn.utils import check_consistent_length, check_random_state
 from boostmetric.data.labels import Labels
 from boostmetric.evaluation.knn import majority
 
-BLOCK = 1 << 22
-"""Distances held at once."""
+MAX_DISTANCES = 1 << 22
+"""Distances held in memory at once (32 MB)."""
 
 
 class Retrieval(NamedTuple):
-    """Means over the queries that have a point of their class to be found.
+    """Means over all queries for which there is a point of the same class.
 
-    With r(i) = 1 where the i-th nearest point is of the query's class and 0 elsewhere, P(i) the
-    mean of r(1), …, r(i), and R the number of points of its class:
+    Let r(i) be 1 if the i-th nearest point has the class of the query and 0 otherwise, P(i) the
+    mean of r(1), …, r(i), and R the number of points of that class.
 
     Attributes
     ----------
     precision : P(k)
     recall : k·P(k)/R
     mean_average_precision : Σ_i P(i)·r(i)/R over all i (MAP)
-    map_at_r : Σ_i P(i)·r(i)/R over i ≤ R (MAP@R), which lower ranks do not flatter
-    ndcg : Σ_i r(i)/log₂(i + 1) over all i, as a share of what it is where the first R are found
-    n_queries : the number of these queries
+    map_at_r : Σ_i P(i)·r(i)/R over i ≤ R (MAP@R)
+    ndcg : Σ_i r(i)/log₂(i + 1) over all i, relative to its value if the first R are relevant
+    n_queries : the number of queries
     """
 
     precision: float
@@ -52,18 +52,19 @@ def retrieval_scores(
     max_queries: int | None = None,
     random_state: int | np.random.RandomState | None = None,
 ) -> Retrieval:
-    """Precision, recall, average precision and nDCG of nearest neighbours, by Euclidean distance.
+    """Precision, recall, average precision and nDCG of nearest neighbors, by Euclidean distance.
 
-    For a learned metric, transform the points first. Points at the same distance come in the order
-    of their rows. O(n·q·log n) time for q queries; no more than `BLOCK` distances, or those of one
-    query, are held at once.
+    For a learned metric, transform the points first. Ties are ranked by row number. O(n·q·log n)
+    time for q queries; at most `MAX_DISTANCES` distances, or those of one query, are in memory.
 
     Parameters
     ----------
     X, y : the n points that are searched, of shape (n, D), and their labels
-    X_query, y_query : the queries and their labels. None asks for each point of X among the others
-    k : how many neighbours precision and recall look at
-    max_queries : where there are more queries, so many are drawn, by `random_state`
+    X_query, y_query : the queries and their labels. None uses each point of X as a query among the
+        others
+    k : number of neighbors for precision and recall
+    max_queries : if there are more queries, a random sample of this size is used
+    random_state : determines the sample
 
     Examples
     --------
@@ -73,12 +74,10 @@ def retrieval_scores(
     """
     X, y = np.asarray(X, dtype=float), np.asarray(y)
     if (X_query is None) != (y_query is None):
-        raise ValueError("X_query and y_query are needed together: one of them is None.")
+        raise ValueError("X_query and y_query must be passed together; one of them is None.")
     n_found = len(X) - (X_query is None)
     if not 1 <= k <= n_found:
-        raise ValueError(
-            f"k={k} will not do: there are {n_found} points to be found, so 1 to that."
-        )
+        raise ValueError(f"k must be between 1 and the number of points, {n_found}; got {k}.")
     queries = X if X_query is None else np.asarray(X_query, dtype=float)
     labels = y if y_query is None else np.asarray(y_query)
     check_consistent_length(X, y)
@@ -95,7 +94,7 @@ def retrieval_scores(
         sums += _sums(hits, k)
         n_queries += len(hits)
     if n_queries == 0:
-        raise ValueError("no query has a point of its class to be found: are the labels the same?")
+        raise ValueError("No query has a point of its class among those searched.")
     precision, recall, average, at_r, ndcg = (sums / n_queries).tolist()
     return Retrieval(precision, recall, average, at_r, ndcg, n_queries)
 
@@ -103,7 +102,7 @@ def retrieval_scores(
 def leave_one_out_error(
     X: ArrayLike, y: ArrayLike, n_neighbors: int = 3, *, n_jobs: int | None = None
 ) -> float:
-    """The share of points that their nearest neighbours among the others classify wrongly.
+    """The leave-one-out error of k-nearest-neighbor classification.
 
     A tie goes to the class with the nearest point, as in `knn_error`.
 
@@ -119,7 +118,7 @@ def leave_one_out_error(
 
 
 def _codes(y: NDArray, labels: NDArray) -> tuple[NDArray, NDArray]:
-    """Numbers for labels, which a block can hold whatever the labels are."""
+    """Integer codes of the labels of points and queries."""
     codes = Labels.of(np.concatenate([y, labels])).codes
     return codes[: len(y)], codes[len(y) :]
 
@@ -130,7 +129,7 @@ def _rankings(
     """Blocks of the chosen queries, with the rows of X by rising distance from each of them."""
     centre = X.mean(axis=0)
     points = X - centre
-    size = max(1, BLOCK // len(X))
+    size = max(1, MAX_DISTANCES // len(X))
     for begin in range(0, len(chosen), size):
         rows = chosen[begin : begin + size]
         squares = euclidean_distances(queries[rows] - centre, points, squared=True)

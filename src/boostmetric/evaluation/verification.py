@@ -1,4 +1,4 @@
-"""Verification: whether the two of a pair are the same, by a threshold on how far they are."""
+"""Pair verification: two points are the same if their distance is below a threshold."""
 
 from __future__ import annotations
 
@@ -17,33 +17,35 @@ from boostmetric.data.pairs import are_same, check_both_kinds, pair_distances, s
 from boostmetric.data.points import Points
 
 STRATEGIES = ("accuracy", "f_beta", "max_tpr", "max_tnr")
-"""What a threshold can be chosen for."""
+"""Quantities that a threshold can maximize."""
 
 
 class Transformer(Protocol):
-    """A metric, or an estimator: what maps points."""
+    """Anything that maps points: a `Metric`, an estimator or a pipeline."""
 
     def transform(self, X: Any) -> Any:
-        """The points, mapped."""
+        """The transformed points."""
 
 
 class RocCurve(NamedTuple):
-    """What thresholds do, from one that accepts no pair to one that accepts all.
+    """A receiver operating characteristic, from a threshold that accepts no pair to one for all.
 
     Attributes
     ----------
-    accepted : the share of the different pairs that are taken for the same
-    found : the share of the same pairs that are
+    fpr : false positive rate, the share of different pairs that are predicted as the same
+    tpr : true positive rate, the share of same pairs that are predicted as the same
     thresholds : values of `threshold_`; the first is infinite
     """
 
-    accepted: NDArray
-    found: NDArray
+    fpr: NDArray
+    tpr: NDArray
     thresholds: NDArray
 
 
-class PairClassifier(BaseEstimator, ABC):
-    """Base of what says "same" (+1) or "different" (−1) of pairs, by a threshold on a score.
+class PairClassifier(ABC):
+    """Base of classes that predict "same" (+1) or "different" (−1) by a threshold on a score.
+
+    They classify pairs, not points, and have no `fit`, so they are not scikit-learn estimators.
 
     Pairs are an array of shape (m, 2) of row numbers of X, or, without X, of shape (m, 2, D): the
     points themselves.
@@ -51,29 +53,29 @@ class PairClassifier(BaseEstimator, ABC):
 
     metric: Transformer | None
     threshold_: float
-    _sign: ClassVar[int] = 1  # −1 where `threshold_` is a distance, the negative of a score
+    _sign: ClassVar[int] = 1  # −1 if `threshold_` is a distance, the negative of a score
 
     @abstractmethod
     def pair_score(self, pairs: ArrayLike, X: Any = None) -> NDArray:
-        """How alike the two of each pair are, of shape (m,)."""
+        """The similarity of each pair, of shape (m,); the higher, the more similar."""
 
     def decision_function(self, pairs: ArrayLike, X: Any = None) -> NDArray:
-        """By how much a pair is on the side of "same", of shape (m,); negative for "different"."""
+        """The score minus the threshold, of shape (m,); negative for "different"."""
         if not hasattr(self, "threshold_"):
             raise NotFittedError(
-                f"this {type(self).__name__} has no threshold yet: call calibrate_threshold with "
-                "pairs whose kind is known, or set_threshold."
+                f"This {type(self).__name__} has no threshold yet. Call calibrate_threshold with "
+                "labeled pairs, or set_threshold."
             )
         return self.pair_score(pairs, X) - self._sign * self.threshold_
 
     def predict(self, pairs: ArrayLike, X: Any = None) -> NDArray:
-        """+1 (same) where `decision_function` is 0 or more and −1 elsewhere, of shape (m,)."""
+        """+1 (same) if `decision_function` is at least 0, otherwise −1; of shape (m,)."""
         return np.where(self.decision_function(pairs, X) >= 0, 1, -1)
 
     def set_threshold(self, threshold: float) -> Self:
-        """Take this number for `threshold_`."""
+        """Set `threshold_`."""
         if not np.isfinite(threshold):
-            raise ValueError(f"threshold={threshold} will not do: a finite number is needed.")
+            raise ValueError(f"threshold must be finite, got {threshold}.")
         self.threshold_ = float(threshold)
         return self
 
@@ -87,23 +89,22 @@ class PairClassifier(BaseEstimator, ABC):
         min_rate: float | None = None,
         beta: float = 1.0,
     ) -> Self:
-        """Set `threshold_` to the best there is for pairs whose kind is known.
+        """Set `threshold_` to the best value for labeled pairs.
 
-        All cuts between two neighbouring values are tried, and those that accept no pair or all;
-        the threshold is half-way between the two. Give pairs that the metric was not learned from.
+        Candidates are the midpoints between consecutive scores, and values that accept no pair or
+        all pairs. Use pairs that the metric was not learned from.
 
         Parameters
         ----------
         pairs, X : the pairs
-        y : array of shape (m,), +1 for those that are the same and −1 for the others
-        strategy : what is to be highest. "accuracy", the share of pairs that are told rightly;
-            "f_beta", the F_β measure of "same"; "max_tpr", the share of same pairs found, where at
-            least `min_rate` of the different ones are refused; or "max_tnr", the share of different
-            pairs refused, where at least `min_rate` of the same ones are found. Of several cuts
-            that are equally good, "max_tnr" takes that which accepts the most pairs, the others
-            that which accepts the fewest
-        min_rate : from 0 to 1, for "max_tpr" and "max_tnr" only
-        beta : how much more finding counts than accepting rightly, for "f_beta"
+        y : array of shape (m,), +1 for same and −1 for different
+        strategy : what to maximize: "accuracy"; "f_beta", the F_β score of "same"; "max_tpr", the
+            true positive rate, subject to a true negative rate of at least `min_rate`; "max_tnr",
+            the true negative rate, subject to a true positive rate of at least `min_rate`. Among
+            equally good thresholds, "max_tnr" takes the one that accepts the most pairs, the other
+            strategies the one that accepts the fewest
+        min_rate : between 0 and 1, for "max_tpr" and "max_tnr" only
+        beta : weight of recall relative to precision, for "f_beta"
         """
         _check_strategy(strategy, min_rate, beta)
         same, scores = self._scored(pairs, y, X)
@@ -111,18 +112,18 @@ class PairClassifier(BaseEstimator, ABC):
         return self
 
     def roc(self, pairs: ArrayLike, y: ArrayLike, X: Any = None) -> RocCurve:
-        """The curve of all thresholds; parameters as of `calibrate_threshold`."""
+        """The ROC curve; parameters as in `calibrate_threshold`."""
         same, scores = self._scored(pairs, y, X)
-        accepted, found, cuts = roc_curve(same, scores)
-        return RocCurve(accepted, found, self._sign * cuts)
+        fpr, tpr, thresholds = roc_curve(same, scores)
+        return RocCurve(fpr, tpr, self._sign * thresholds)
 
     def equal_error_rate(self, pairs: ArrayLike, y: ArrayLike, X: Any = None) -> float:
-        """The share of errors where it is as large of same as of different pairs.
+        """The error at the threshold with equal false positive and false negative rates (EER).
 
-        Between thresholds by interpolation; parameters as of `calibrate_threshold`.
+        Interpolated between thresholds; parameters as in `calibrate_threshold`.
         """
         curve = self.roc(pairs, y, X)
-        return equal_error(curve.accepted, curve.found)
+        return equal_error(curve.fpr, curve.tpr)
 
     def _scored(self, pairs: ArrayLike, y: ArrayLike, X: Any) -> tuple[NDArray, NDArray]:
         """Which pairs are the same, and their scores."""
@@ -130,7 +131,7 @@ class PairClassifier(BaseEstimator, ABC):
         check_both_kinds(same)
         scores = self.pair_score(pairs, X)
         if not np.isfinite(scores).all():
-            raise ValueError("the distances of some pairs are beyond all numbers: scale X.")
+            raise ValueError("Some distances overflow. Scale X.")
         return same, scores
 
     def _images(self, X: Any) -> Points:
@@ -138,8 +139,8 @@ class PairClassifier(BaseEstimator, ABC):
         if self.metric is not None:
             if not hasattr(self.metric, "transform"):
                 raise TypeError(
-                    f"metric={self.metric!r:.80} has no transform. Give a Metric, a fitted "
-                    "estimator or pipeline, or None for the Euclidean distance."
+                    "metric must be a Metric, a fitted estimator or pipeline with transform, or "
+                    f"None for the Euclidean distance; got {self.metric!r:.80}."
                 )
             if isinstance(self.metric, BaseEstimator):
                 check_is_fitted(self.metric)
@@ -149,7 +150,7 @@ class PairClassifier(BaseEstimator, ABC):
 
 
 class PairVerifier(PairClassifier):
-    """Pairs are the same where their distance is `threshold_` or less.
+    """Predict "same" if the distance of a pair is at most `threshold_`.
 
     Parameters
     ----------
@@ -158,7 +159,7 @@ class PairVerifier(PairClassifier):
 
     Attributes
     ----------
-    threshold_ : a distance, not squared; after `calibrate_threshold` or `set_threshold`
+    threshold_ : a distance, not squared; set by `calibrate_threshold` or `set_threshold`
 
     Examples
     --------
@@ -176,6 +177,9 @@ class PairVerifier(PairClassifier):
 
     def __init__(self, metric: Transformer | None = None) -> None:
         self.metric = metric
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(metric={self.metric!r})"
 
     def pair_distance(self, pairs: ArrayLike, X: Any = None) -> NDArray:
         """Distances within pairs, not squared, of shape (m,) and in double precision."""
@@ -195,16 +199,16 @@ def best_cut(
     min_rate: float | None = None,
     beta: float = 1.0,
 ) -> float:
-    """The score from which on pairs are taken for the same; see `calibrate_threshold`.
+    """The lowest score that is predicted as "same"; see `calibrate_threshold`.
 
-    Half-way between two scores that occur; just above the highest where no pair is to be accepted,
-    and the lowest where all are.
+    It is a midpoint between two consecutive scores, a number just above the highest if no pair is
+    accepted, or the lowest if all are.
 
     >>> best_cut(np.array([0.1, 0.5, 0.5, 0.9]), np.array([False, False, True, True]))
     0.7
     """
     levels, places = np.unique(-scores, return_inverse=True)
-    levels = -levels  # falling
+    levels = -levels  # decreasing
     # For every number of levels that are accepted, from none to all.
     found, accepted = (
         np.append(0, np.cumsum(np.bincount(places[kind], minlength=len(levels))))
@@ -224,7 +228,7 @@ def best_cut(
 
 
 def _between(levels: NDArray, n_accepted: int) -> float:
-    """A cut that accepts so many of the falling levels."""
+    """A threshold that accepts the first `n_accepted` of the decreasing levels."""
     if n_accepted == 0:
         return float(np.nextafter(levels[0], np.inf))
     lowest = float(levels[n_accepted - 1])
@@ -232,30 +236,30 @@ def _between(levels: NDArray, n_accepted: int) -> float:
         return lowest
     refused = float(levels[n_accepted])
     middle = refused + (lowest - refused) / 2
-    return middle if middle > refused else lowest  # of neighbouring numbers it may be either
+    return middle if middle > refused else lowest  # consecutive floats have no midpoint
 
 
 def _check_strategy(strategy: str, min_rate: float | None, beta: float) -> None:
     if strategy not in STRATEGIES:
-        raise ValueError(f"strategy={strategy!r} will not do: one of {STRATEGIES} is needed.")
+        raise ValueError(f"strategy must be one of {STRATEGIES}, got {strategy!r}.")
     if strategy in ("max_tpr", "max_tnr"):
         if min_rate is None or not 0 <= min_rate <= 1:
             raise ValueError(
-                f"min_rate={min_rate} will not do: strategy={strategy!r} needs a share, 0 to 1."
+                f"strategy={strategy!r} requires min_rate between 0 and 1, got {min_rate}."
             )
     elif min_rate is not None:
         raise ValueError(
-            f"min_rate={min_rate} came with strategy={strategy!r}, which has no use for it: leave "
-            "it out, or choose 'max_tpr' or 'max_tnr'."
+            f"min_rate={min_rate} has no effect with strategy={strategy!r}. Leave it out, or use "
+            "'max_tpr' or 'max_tnr'."
         )
     if not 0 < beta < np.inf:
-        raise ValueError(f"beta={beta} will not do: a positive number is needed.")
+        raise ValueError(f"beta must be positive, got {beta}.")
 
 
-def equal_error(accepted: NDArray, found: NDArray) -> float:
-    """The share a of different pairs accepted where it is that of same pairs refused, 1 − f.
+def equal_error(fpr: NDArray, tpr: NDArray) -> float:
+    """The false positive rate at which it equals the false negative rate, 1 − tpr.
 
     >>> equal_error(np.array([0.0, 0.0, 1.0]), np.array([0.0, 0.5, 1.0])).__round__(3)
     0.333
     """
-    return float(np.interp(0.0, accepted + found - 1, accepted))
+    return float(np.interp(0.0, fpr + tpr - 1, fpr))
