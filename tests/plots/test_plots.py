@@ -73,9 +73,9 @@ def legend(axes: Any) -> list[str]:
 
 @pytest.mark.parametrize("kind", DISPLAYS)
 def test_axes_and_titles(kind: Any, learner: BoostMetric, wine: Labelled, pyplot: Any) -> None:
-    display = display_of(kind, learner, wine, title="wine.csv: $x$ and $y^")
+    display = display_of(kind, learner, wine, title="wine.csv, $x^$")
     display.figure_.canvas.draw()
-    assert display.figure_.get_suptitle() == "wine.csv: $x$ and $y^"
+    assert display.figure_.get_suptitle() == "wine.csv, $x^$"
     assert len(display.ax_) == 2
     figure = matplotlib.figure.Figure()
     pair = figure.subplots(1, 2)
@@ -188,11 +188,11 @@ def test_the_spectrum_is_that_of_the_matrix(learner: BoostMetric, wine: Labelled
 
 
 def test_names_of_features_are_those_of_the_metric_or_given() -> None:
-    metric = Metric(np.eye(2), np.array([1.0, 4.0]), feature_names=("$a^", "b$" + 40 * "b"))
+    metric = Metric(np.eye(2), np.array([1.0, 4.0]), feature_names=("$a^$", "b$" + 40 * "b"))
     display = SpectrumDisplay.from_estimator(metric)
     display.figure_.canvas.draw()
     labels = [label.get_text() for label in display.ax_[1].get_yticklabels()]
-    assert labels == ["b$" + 28 * "b", "$a^"]
+    assert labels == ["b$" + 28 * "b", "$a^$"]
     given = SpectrumDisplay.from_estimator(metric, feature_names=["u", "v"])
     assert list(given.feature_names) == ["u", "v"]
     with pytest.raises(ValueError, match="3 feature names"):
@@ -229,13 +229,16 @@ def test_the_planes_are_those_of_largest_variance(learner: BoostMetric, wine: La
 def test_each_class_has_a_color_and_an_entry_in_the_legend(
     n_classes: int, rng: np.random.Generator
 ) -> None:
-    X, y = rng.normal(size=(60, 3)), np.arange(60) % n_classes
-    metric, names = Metric(np.eye(3), np.ones(3)), np.array([f"$c^{i:02}" for i in y])
+    y = rng.permutation(60) % n_classes
+    X = np.column_stack([10.0 * y, rng.normal(size=60)])
+    metric, names = Metric(np.eye(2), np.ones(2)), np.array([f"$c^${i:02}" for i in y])
     display = ProjectionDisplay.from_estimator(metric, X, names)
     display.figure_.canvas.draw()
     axes = display.ax_[-1]
     colors = axes.collections[0].get_facecolors()
     assert display.y is not None
+    along = display.y[np.argsort(display.after[:, 0])].tolist()
+    assert sorted(along) in (along, along[::-1])
     used = {tuple(color): label for color, label in zip(colors, display.y, strict=True)}
     assert len(used) == min(n_classes, 20)
     if n_classes <= 20:
