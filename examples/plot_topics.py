@@ -69,5 +69,5 @@ right.spines[["top", "right"]].set_visible(False)
 
 # %%
 # Do two fresh texts share a topic? The Euclidean distance hardly knows.
-PairDistanceDisplay.from_estimator(metric, X_fresh, y_fresh, kind="roc")
+roc = PairDistanceDisplay.from_estimator(metric, X_fresh, y_fresh, kind="roc")
 plt.show()
