@@ -42,7 +42,7 @@ for rank in ranks:
 
 # %%
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained")
-display = SpectrumDisplay.from_estimator(learner, ax=left)
+SpectrumDisplay.from_estimator(learner, ax=left)
 for name, color, line in (("PCA", "#D55E00", "s--"), ("learned", "#0072B2", "o-")):
     right.plot(ranks, [100 * error for error in errors[name]], line, color=color)
     right.annotate(

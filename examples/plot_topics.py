@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from boostmetric import BoostMetric
-from boostmetric.plots import PairRocDisplay, SpectrumDisplay
+from boostmetric.plots import PairDistanceDisplay, SpectrumDisplay
 
 TOPICS = ("sea", "music", "cooking", "chess", "trains")
 N_COMMON, N_OWN = 700, 60
@@ -69,5 +69,5 @@ right.spines[["top", "right"]].set_visible(False)
 
 # %%
 # Do two fresh texts share a topic? The Euclidean distance hardly knows.
-roc = PairRocDisplay.from_metric(metric, X_fresh, y_fresh)
+roc = PairDistanceDisplay.from_estimator(metric, X_fresh, y_fresh, kind="roc")
 plt.show()

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boostmetric import BoostMetric
-from boostmetric.plots import PairDistanceDisplay, PairRocDisplay
+from boostmetric.plots import PairDistanceDisplay
 
 rng = np.random.default_rng(0)
 nuisance = rng.normal(size=(4, 40))
@@ -39,6 +39,6 @@ distances = PairDistanceDisplay.from_estimator(learner, X_others, other)
 
 # %%
 # Where to put the threshold depends on which error is worse; the ROC curve shows all of them. At
-# the dot as many impostors are let in as people are turned away.
-roc = PairRocDisplay.from_estimator(learner, X_others, other)
+# the equal error rate (EER), the same share of impostors is accepted as of people rejected.
+distances.plot(kind="roc")
 plt.show()

@@ -238,6 +238,23 @@ def test_astype_changes_the_precision_alone(
     assert changed.matrix == pytest.approx(metric.matrix, rel=1e-5)
 
 
+@pytest.mark.parametrize("scales", [[1.0, 2.0, 0.5], None, "abc", [1.0, 2.0], [1.0, 2.0, np.inf]])
+def test_importance_is_the_diagonal_of_m_times_the_variance(
+    scales: Any, rng: np.random.Generator
+) -> None:
+    vectors = rng.normal(size=(3, 5))
+    vectors /= np.linalg.norm(vectors, axis=0)
+    learned = Metric(vectors, rng.random(5), origin={"deviations": scales})
+    valid = scales == [1.0, 2.0, 0.5]
+    assert (learned.feature_deviations is not None) == valid
+    sizes = np.diag(learned.matrix) * (np.square(scales) if valid else 1)
+    assert learned.feature_importances == pytest.approx(sizes / sizes.sum())
+
+
+def test_no_feature_is_important_to_the_zero_metric() -> None:
+    assert Metric(np.empty((2, 0)), np.empty(0)).feature_importances.tolist() == [0, 0]
+
+
 def test_names_and_origin_stay_with_the_features(rng: np.random.Generator) -> None:
     names, origin = ("a", "b", "c", "d", "e"), {"made": "by hand"}
     learned = replace(draw(rng), feature_names=names, origin=origin)

@@ -140,6 +140,35 @@ class Metric:
         values: NDArray = np.einsum("ij,ij->i", self.components, self.components)
         return values
 
+    @property
+    def feature_deviations(self) -> NDArray | None:
+        """Standard deviations of the features in the training data, if `origin` has them."""
+        try:
+            deviations = np.asarray((self.origin or {}).get("deviations"), dtype=np.float64)
+        except (TypeError, ValueError):  # users may write any origin
+            return None
+        valid = deviations.shape == (self.n_features,) and np.isfinite(deviations).all()
+        return deviations if valid else None
+
+    @property
+    def feature_importances(self) -> NDArray:
+        """M_ii·Var(x_i) divided by its sum over the features, of shape (D,).
+
+        If features are uncorrelated, this is the share of feature i in the mean squared distance
+        between training points, so it does not depend on units. Without `feature_deviations`, all
+        variances count as 1.
+
+        Examples
+        --------
+        >>> metric = Metric(np.eye(2), np.array([4.0, 1.0]), origin={"deviations": [1.0, 4.0]})
+        >>> metric.feature_importances
+        array([0.2, 0.8])
+        """
+        deviations = self.feature_deviations
+        scales = np.ones(self.n_features) if deviations is None else deviations
+        sizes: NDArray = np.square(self.directions * scales[:, None]) @ self.coefs
+        return sizes / (sizes.sum() or 1.0)
+
     def transform(self, X: ArrayLike | Points) -> NDArray:
         """Points whose Euclidean distance is this metric: X·componentsᵀ."""
         transformed: NDArray = as_points(X) @ self.components.T

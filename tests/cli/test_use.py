@@ -358,7 +358,7 @@ def test_what_plot_refuses(
     bare = tmp_path / "bare.bm"
     Metric(np.eye(4), np.ones(4)).save(bare)
     words: list[str | Path] = ["plot", bare, "--kind", "convergence", *picture]
-    assert "does not say how it was learned" in refusal(capsys, *words)
+    assert "no history of its fit" in refusal(capsys, *words)
     assert not (tmp_path / "p.png").exists()
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -136,9 +137,9 @@ def plot(
         if kind != "projection":
             labelled(table, data)
         points = (table.X, table.labels)
-    display = _display(kind)
+    draw = _plot_function(kind)
     try:
-        figure = display.from_metric(learned, *points).figure_
+        figure = draw(learned, *points, title=(data if data and points else metric).name).figure_
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         if kind != "convergence" or (learned.origin or {}).get("history") is None:
             raise
@@ -150,8 +151,8 @@ def plot(
     print(f"Picture: {output}")
 
 
-def _display(kind: str) -> Any:
-    """The class of `boostmetric.plots` that draws such a picture, without a window."""
+def _plot_function(kind: str) -> Callable[..., Any]:
+    """The function of `boostmetric.plots` that draws such a picture, without a window."""
     try:
         import matplotlib
     except ImportError:
@@ -161,13 +162,14 @@ def _display(kind: str) -> Any:
     matplotlib.use("Agg")
     from boostmetric import plots
 
-    return {
-        "projection": plots.ProjectionDisplay,
-        "spectrum": plots.SpectrumDisplay,
-        "convergence": plots.ConvergenceDisplay,
-        "distances": plots.PairDistanceDisplay,
-        "roc": plots.PairRocDisplay,
-    }[kind]
+    functions: dict[str, Callable[..., Any]] = {
+        "projection": plots.ProjectionDisplay.from_estimator,
+        "spectrum": plots.SpectrumDisplay.from_estimator,
+        "convergence": plots.ConvergenceDisplay.from_estimator,
+        "distances": plots.PairDistanceDisplay.from_estimator,
+        "roc": partial(plots.PairDistanceDisplay.from_estimator, kind="roc"),
+    }
+    return functions[kind]
 
 
 def _bars(names: Sequence[str], values: Sequence[float], top: int) -> list[str]:
