@@ -118,7 +118,7 @@ def test_errors(train: tuple[NDArray, NDArray]) -> None:
     X, y = train
     with pytest.raises(NotFittedError):
         MkNN().pair_score([[0, 1]], X)
-    with pytest.raises(NotFittedError, match="this MkNN has no threshold yet: call calibrate"):
+    with pytest.raises(NotFittedError, match="This MkNN has no threshold yet. Call calibrate"):
         MkNN().fit(X, y).predict([[0, 1]])
     for k in (0, 61):
         message = f"n_neighbors={k} will not do: there are 60 points to be a neighbour, so 1 to"
