@@ -124,18 +124,12 @@ def test_nothing_as_large_as_the_dense_points_is_formed(
 ) -> None:
     X, y = draw(n=90, D=30)
     whole: Callable[..., NDArray] = csr_array.toarray
-    squares = metric.pair_squares
 
     def toarray(self: Any, *args: Any, **options: Any) -> NDArray:
         assert self.shape[0] * self.shape[1] < X.size or self.shape[1] == 90  # blocks of distances
         return whole(self, *args, **options)
 
-    def pair_squares(points: NDArray, *rest: Any) -> NDArray:
-        assert points.shape[1] < 30
-        return squares(points, *rest)
-
     monkeypatch.setattr(csr_array, "toarray", toarray)
-    monkeypatch.setattr(metric, "pair_squares", pair_squares)
     monkeypatch.setattr("boostmetric.neighbors.exact.TILE", 25)
     learner = BoostMetric(**{"max_iter": 40, **options}).fit(csr_array(X), y)
     learner.score(csr_array(X), y)

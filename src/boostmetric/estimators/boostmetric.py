@@ -301,8 +301,6 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         if self.early_stopping:
             chosen, best_error = None, math.inf
             if checkpoint is not None:
-                n = labels.shape[0] if labels is not None else len(comparisons or ())
-                checkpoint.check_held_out(n)
                 chosen, best_error = checkpoint.held_out, checkpoint.best_error
             held_out = HeldOut(
                 labels,
@@ -393,7 +391,9 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         X = self._validate_points(X, reset=False)
         labels, _ = self._check_targets(X, y, comparisons, None)
         return satisfied_share(
-            self.metric_, X, self._compare(X, None, labels, None, comparisons, index="exact")
+            Metric.from_components(self.components_),
+            X,
+            self._compare(X, None, labels, None, comparisons, index="exact"),
         )
 
     def _compare(

@@ -154,8 +154,6 @@ class BoostMetricCV(LearnedMetric):
     'lda'
     """
 
-    _stored_as_plain = (*LearnedMetric._stored_as_plain, Trial, PassSummary)
-
     def __init__(
         self,
         candidates: Sequence[Mapping[str, Any]] | None = None,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any
 
+from boostmetric.estimators.checkpoint import check_path
 from boostmetric.estimators.initial import INITS
 from boostmetric.learn import DEFAULT_ALPHA
 from boostmetric.neighbors import check_index
@@ -46,12 +45,6 @@ def _one_of(names: Iterable[str]) -> tuple[Callable[[Any], bool], str]:
     )
 
 
-def _can_be_written(value: Any) -> bool:
-    if not isinstance(value, str | os.PathLike) or Path(value).is_dir():
-        return False
-    return os.access(Path(value).parent, os.W_OK)
-
-
 COUNT = "an int in the range [1, inf)"
 NUMBER = "a float in the range [0.0, inf)"
 SHARE = "a float in the range (0.0, 1.0)"
@@ -85,10 +78,6 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "tol": (lambda value: value is None or _is_number(value), f"None or {NUMBER}"),
     "validation_fraction": (_is_share, SHARE),
     "n_iter_no_change": (_is_count, COUNT),
-    "checkpoint": (
-        lambda value: value is None or _can_be_written(value),
-        "None or the path of a file in an existing, writable directory",
-    ),
     "engine": (
         lambda value: value is None or isinstance(value, str) or hasattr(value, "submit"),
         "None, 'dask', the address of a Dask scheduler, or a distributed.Client",
@@ -109,6 +98,8 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
     """Raise a ValueError for the first invalid parameter of a `BoostMetric`."""
     for name in RULES:
         check_parameter(name, parameters[name])
+    if parameters["checkpoint"] is not None:
+        check_path(parameters["checkpoint"])
     if parameters["neighbors"] != "exact":
         check_index(parameters["neighbors"])
     loss = as_loss(parameters["loss"])

@@ -99,7 +99,7 @@ def one_pass(
             fit = boost(points, comparisons, **given)
         except SnapshotError as error:
             assert checkpoint is not None
-            checkpoint.reject(str(error), error)
+            checkpoint.reject(error)
         return Pass(base, fit.outcome())
 
 
@@ -133,7 +133,6 @@ def run_passes(
     known = () if checkpoint is None else tuple(checkpoint.passes)
     for number, max_iter in enumerate(max_iters):
         if checkpoint is not None and number < len(known):
-            checkpoint.check_pass(number, X.shape[1] if base is None else base.shape[0])
             done = Pass(base, known[number])
         else:
             limited = {**options, "max_iter": max_iter}
@@ -191,7 +190,7 @@ def _observers(
     if held_out is not None:
         stopping = held_out.begin_pass(points, options["start"])
         if checkpoint is not None and checkpoint.running:
-            checkpoint.resume_early_stopping(stopping, points.shape[1])
+            stopping.resume(checkpoint.stopping)
         observers.append(stopping)
     if checkpoint is not None:
 

@@ -1,4 +1,4 @@
-"""Numbers that a user gives, one for all or one for each, as arrays."""
+"""Parameter checks with one wording."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ def finite(name: str, values: ArrayLike | None, size: int) -> NDArray | None:
 
 
 def non_negative(name: str, values: ArrayLike | None, size: int) -> NDArray | None:
-    """The same of numbers that must be 0 or more.
+    """Same as `finite`, for numbers that must be >= 0.
 
     >>> non_negative("weights", [0, 2], 2)
     array([0., 2.])
     """
     numbers = finite(name, values, size)
-    if numbers is not None and numbers.min() < 0:
-        raise ValueError(f"{name} must not be negative; got {numbers.min():g}.")
+    if numbers is not None and (numbers < 0).any():
+        low, high = numbers.min(), numbers.max()
+        raise ValueError(f"{name} must be >= 0, got values between {low:g} and {high:g}.")
     return numbers
