@@ -17,7 +17,6 @@ from boostmetric import (
     BoostMetricCV,
     Comparisons,
     knn_error,
-    metric,
 )
 from boostmetric.data.points import are_identical
 from boostmetric.estimators.initial import as_components, spread, starting_transformation

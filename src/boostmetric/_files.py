@@ -87,7 +87,13 @@ def save_arrays(
     >>> load_arrays(path, "note", 1)
     ({'gap': inf}, {'ends': array([1., 2.])})
     """
-    header = {"kind": kind, "version": version, "boostmetric": __version__, "facts": facts}
+    header = {
+        "kind": kind,
+        "version": version,
+        "boostmetric": __version__,
+        "arrays": list(arrays),
+        "facts": facts,
+    }
     members: dict[str, Any] = {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)}
     with whole(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **members, **arrays)
@@ -111,6 +117,8 @@ def load_arrays(
             with np.load(file, allow_pickle=False) as members:
                 arrays = {name: members[name] for name in members.files}
             header = json.loads(arrays.pop("header").tobytes())
+            if arrays.keys() != set(header["arrays"]):  # the directory of a zip has no checksum
+                raise ValueError("arrays are missing")
             found, written_by, facts = (header[key] for key in ("version", "boostmetric", "facts"))
             if header["kind"] != kind:
                 raise FileFormatError(f"{path} is a {header['kind']} file, not a {kind} file.")

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.linalg import LinAlgError, svd, svdvals
 from scipy.sparse import issparse
 from sklearn.metrics.pairwise import euclidean_distances
-from sklearn.utils import gen_batches
 
 from boostmetric._files import FileFormatError, load_arrays, save_arrays
 from boostmetric.data.points import Points, as_points
@@ -298,9 +297,11 @@ def squared_pair_distances(X: Points, components: NDArray, pairs: NDArray) -> ND
     squares = np.zeros(len(pairs), dtype=np.result_type(X.dtype, components))
     # So many components at a time that the transformed points take no more memory than X.
     n_columns = max(1, X.size // max(1, X.shape[0]))
-    for part in gen_batches(len(components), n_columns):
-        points = X @ components[part].T
-        for block in gen_batches(len(pairs), max(1, PAIR_BLOCK // points.shape[1])):
+    for first in range(0, len(components), n_columns):
+        points = X @ components[first : first + n_columns].T
+        n_pairs = max(1, PAIR_BLOCK // points.shape[1])
+        for start in range(0, len(pairs), n_pairs):
+            block = slice(start, start + n_pairs)
             differences = points[pairs[block, 0]] - points[pairs[block, 1]]
             squares[block] += np.einsum("pd,pd->p", differences, differences)
     return squares
