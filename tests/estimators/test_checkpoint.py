@@ -38,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 def digits() -> tuple[NDArray, NDArray]:
     X, y = load_digits(return_X_y=True)
-    return X[:400], y[:400]
+    return X[:200], y[:200]
 
 
 def fit_until_killed(parameters: dict[str, Any], folder: str, n_writes: int) -> None:
@@ -84,7 +84,7 @@ def test_a_fit_killed_several_times_ends_with_the_same_metric(case: str, tmp_pat
     # A server that has imported everything forks processes that start to fit immediately.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["boostmetric", __name__])
-    for n_writes in (1, 3, 6, 0):  # 0: until the end
+    for n_writes in (1, 3, 4, 0):  # 0: until the end
         process = context.Process(
             target=fit_until_killed, args=(CASES[case], str(tmp_path), n_writes)
         )
