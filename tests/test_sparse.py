@@ -245,7 +245,7 @@ def test_a_fit_can_be_continued_and_pickled() -> None:
 def test_a_row_out_of_range() -> None:
     X, y = draw(n=40, D=6)
     learner = BoostMetric(max_iter=3).fit(csr_array(X), y)
-    with pytest.raises(ValueError, match="a pair names row 40: X has the rows 0 to 39"):
+    with pytest.raises(ValueError, match="Row index 40 is out of bounds for X with 40 rows"):
         learner.pair_distance([[0, 40]], csr_array(X))
     with pytest.raises(ValueError, match="a comparison names row 40, but X has 40 rows"):
         learner.fit(csr_array(X), comparisons=Comparisons.from_triplets([[0, 1, 40]]))

@@ -94,9 +94,10 @@ def save_arrays(
         "arrays": list(arrays),
         "facts": facts,
     }
-    members: dict[str, Any] = {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)}
+    encoded = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    members: dict[str, Any] = {"header": encoded, **arrays}
     with whole(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **members, **arrays)
+        np.savez(file, **members)
 
 
 def load_arrays(
