@@ -24,7 +24,7 @@ TYPES = [np.float32, np.float64]
 
 
 def run(model: Any, X: NDArray) -> NDArray:
-    """What a program that knows nothing of this package makes of the points."""
+    """The transformed points by onnxruntime."""
     session = onnxruntime.InferenceSession(
         model if isinstance(model, str) else model.SerializeToString(),
         providers=["CPUExecutionProvider"],
@@ -41,7 +41,7 @@ def properties(model: Any) -> dict[str, str]:
 @pytest.mark.parametrize("learned_in", TYPES)
 @pytest.mark.parametrize(
     ("n", "n_components", "D"),
-    [(1, 3, 5), (20, 5, 5), (7, 1, 6), (3, 1, 1), (4, 2, 300), (0, 2, 3)],
+    [(20, 3, 5), (3, 1, 1), (0, 2, 3)],
 )
 def test_the_model_transforms(
     n: int,
@@ -71,7 +71,7 @@ def test_the_zero_metric(dtype: type[np.floating]) -> None:
     assert run(to_onnx(zero, dtype=dtype), np.ones((2, 3), dtype)).shape == (2, 0)
 
 
-def test_it_asks_for_float32_unless_told_otherwise(rng: np.random.Generator) -> None:
+def test_float32_is_the_default(rng: np.random.Generator) -> None:
     metric = Metric.from_components(rng.standard_normal((2, 3)))
     assert run(to_onnx(metric), np.ones((1, 3), np.float32)).dtype == np.float32
 
@@ -96,7 +96,7 @@ def test_estimators_fitted_on_tables(
     assert json.loads(properties(model)["feature_names"]) == names
 
 
-def test_what_else_the_model_says(tmp_path: Path) -> None:
+def test_metadata(tmp_path: Path) -> None:
     model = to_onnx(Metric(np.eye(2), np.ones(2)), str(tmp_path / "model"))
     assert properties(model) == {"boostmetric": boostmetric.__version__}
     assert model.producer_name == "boostmetric"
@@ -104,35 +104,35 @@ def test_what_else_the_model_says(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_old_programs_read_it() -> None:
+def test_old_runtimes_can_read_the_model() -> None:
     model = to_onnx(Metric(np.eye(2), np.ones(2)))
     # onnxruntime 1.8 of June 2021 reads these versions and all before them.
     assert model.ir_version <= 7
     assert [(each.domain, each.version) for each in model.opset_import] == [("", 13)]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int64", "complex128"])
-def test_other_numbers_are_refused(dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["float16", "int64"])
+def test_other_dtypes_are_rejected(dtype: str) -> None:
     with pytest.raises(ValueError) as error:
         to_onnx(Metric(np.eye(2), np.ones(2)), dtype=dtype)
-    assert str(error.value) == f"dtype={dtype} will not do: float32 or float64 is needed."
+    assert (
+        str(error.value)
+        == f"The 'dtype' parameter must be float32 or float64. Got {dtype} instead."
+    )
 
 
-def test_what_has_learned_no_metric_is_refused() -> None:
+def test_other_objects_are_rejected() -> None:
     with pytest.raises(NotFittedError, match="not fitted yet"):
         to_onnx(BoostMetric())
     with pytest.raises(TypeError) as error:
         to_onnx(make_pipeline(BoostMetric(), KNeighborsClassifier()))
     assert str(error.value) == (
-        "a Pipeline came: a Metric, or a fitted BoostMetric or BoostMetricCV, is needed (of a "
-        "pipeline, give that step)."
+        "to_onnx requires a Metric or a fitted BoostMetric or BoostMetricCV, got Pipeline. Of a "
+        "pipeline, pass that step."
     )
 
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ImportError) as error:
+    with pytest.raises(ImportError, match=r"to_onnx requires onnx: pip install 'boostmetric\[onnx"):
         to_onnx(Metric(np.eye(2), np.ones(2)))
-    assert str(error.value) == (
-        "to_onnx needs the package onnx, which is missing: pip install 'boostmetric[onnx]'"
-    )

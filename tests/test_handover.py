@@ -1,4 +1,4 @@
-"""What docs/handover.md says: with transformed points, other programs go by the learned metric."""
+"""The recipes of docs/handover.md: with transformed points, other tools use the learned metric."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def learner(blobs: Data) -> BoostMetric:
 
 @pytest.fixture
 def between(learner: BoostMetric, blobs: Data) -> NDArray:
-    """All distances of the points, by SciPy from M."""
+    """All distances between the points, by SciPy from M."""
     X, _ = blobs
     distances: NDArray = cdist(X, X, "mahalanobis", VI=learner.get_mahalanobis_matrix())
     return distances

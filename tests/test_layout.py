@@ -19,7 +19,7 @@ LAYERS = [
     ["neighbors"],
     ["problem"],
     ["solvers"],
-    ["learn", "evaluation", "plain"],
+    ["learn", "evaluation"],
     ["estimators"],
     ["export"],
     ["plots"],

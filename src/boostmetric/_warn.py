@@ -7,10 +7,10 @@ import warnings
 
 
 def warn(message: str) -> None:
-    """Warn from the first line up the stack that is neither the caller's package nor scikit-learn.
+    """Warn from the first line up the stack outside of the caller's package and scikit-learn.
 
-    Nor is it a decorator of contextlib.
-    (`skip_file_prefixes` of `warnings.warn` does the same from Python 3.12 on.)
+    Decorators of contextlib are skipped, too. (From Python 3.12 on, `skip_file_prefixes` of
+    `warnings.warn` does the same.)
     """
     level = 1
     frame = sys._getframe(1)

@@ -1,10 +1,9 @@
-"""A learned transformation for programs that do not run Python: as an ONNX model."""
+"""Export of the learned transformation as an ONNX model."""
 
 from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 OPSET, IR_VERSION = 13, 7
-"""Of ONNX 1.8 (2020), which has all that is needed: older programs read the model as well."""
+"""Of ONNX 1.8 (2020), so that old runtimes can read the model."""
 
 
 def to_onnx(
@@ -32,15 +31,15 @@ def to_onnx(
     """The transformation X ↦ X·componentsᵀ as an ONNX model, one MatMul.
 
     Its input "X" has shape (n, D) for any n, its output "transformed" (n, n_components): points
-    whose Euclidean distance is the metric. The metadata of the model have "boostmetric", the
-    version, and "feature_names", a list in JSON, if the features have names.
+    whose Euclidean distance is the metric. The metadata of the model contain "boostmetric", the
+    version, and "feature_names", a JSON list, if the features have names.
 
     Parameters
     ----------
     learned : Metric or fitted estimator
-    path : a file to write the model to as well
-    dtype : float32 or float64, of input and output. In float32 a distance that is small beside
-        the points loses digits: centre the points, or ask for float64
+    path : a file to write the model to, or None
+    dtype : float32 or float64, of input and output. In float32, distances that are small relative
+        to the coordinates lose digits: center the points, or use float64
 
     Examples
     --------
@@ -50,17 +49,24 @@ def to_onnx(
     >>> {each.key: each.value for each in model.metadata_props}["feature_names"]
     '["width", "height"]'
     """
-    metric = _metric_of(learned)
     dtype = np.dtype(dtype)
     if dtype not in (np.float32, np.float64):
-        raise ValueError(f"dtype={dtype} will not do: float32 or float64 is needed.")
+        raise ValueError(f"The 'dtype' parameter must be float32 or float64. Got {dtype} instead.")
+    if isinstance(learned, Metric):
+        components, names = learned.components, learned.feature_names
+    elif isinstance(learned, LearnedMetric):
+        check_is_fitted(learned, "components_")
+        components, names = learned.components_, learned.metric_.feature_names
+    else:
+        raise TypeError(
+            "to_onnx requires a Metric or a fitted BoostMetric or BoostMetricCV, got "
+            f"{type(learned).__name__}. Of a pipeline, pass that step."
+        )
     try:
         from onnx import helper, numpy_helper
     except ImportError:
-        raise ImportError(
-            "to_onnx needs the package onnx, which is missing: pip install 'boostmetric[onnx]'"
-        ) from None
-    weights = np.ascontiguousarray(metric.components.T.astype(dtype))
+        raise ImportError("to_onnx requires onnx: pip install 'boostmetric[onnx]'") from None
+    weights = np.ascontiguousarray(components.T.astype(dtype))
     number = helper.np_dtype_to_tensor_dtype(dtype)
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["X", "components"], ["transformed"])],
@@ -77,22 +83,10 @@ def to_onnx(
         ir_version=IR_VERSION,
     )
     properties = {"boostmetric": __version__}
-    if metric.feature_names is not None:
-        properties["feature_names"] = json.dumps(metric.feature_names)
+    if names is not None:
+        properties["feature_names"] = json.dumps(names)
     helper.set_model_props(model, properties)
     if path is not None:
-        with whole(Path(path)) as temporary:
+        with whole(path) as temporary:
             temporary.write_bytes(model.SerializeToString())
     return model
-
-
-def _metric_of(learned: Metric | LearnedMetric) -> Metric:
-    if isinstance(learned, Metric):
-        return learned
-    if not isinstance(learned, LearnedMetric):
-        raise TypeError(
-            f"a {type(learned).__name__} came: a Metric, or a fitted BoostMetric or BoostMetricCV, "
-            "is needed (of a pipeline, give that step)."
-        )
-    check_is_fitted(learned, "components_")
-    return learned.metric_

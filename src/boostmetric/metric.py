@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,22 +14,22 @@ from scipy.linalg import LinAlgError, svd, svdvals
 from scipy.sparse import issparse
 from sklearn.metrics.pairwise import euclidean_distances
 
-from boostmetric._archive import ArchiveError, read_archive, write_archive
+from boostmetric._files import FileFormatError, load_arrays, save_arrays
 from boostmetric.data.points import Points, as_points
 
 RANK_TOLERANCE = {"float32": 1e-4, "float64": 1e-8}
 """Singular values below this share of the largest do not count in the rank of a metric whose
-features are scaled to equal size. Rounding errors were seen up to 6e-6 in float32 and 9e-10 in
-float64, on features that are linearly dependent."""
+features are scaled to equal size. On linearly dependent features, rounding errors of up to 6e-6 in
+float32 and 9e-10 in float64 were observed."""
 
-VERSION = 1
-"""Of the format of a file that holds a metric."""
+FORMAT_VERSION = 1
+"""Of a file that contains a metric."""
 
 PAIR_BLOCK = 1 << 20
-"""Numbers held at once when the differences of many pairs are formed."""
+"""Number of entries of the differences of pairs that are in memory at once."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Metric:
     """M = Σ_j coefs_j·v_j·v_jᵀ with coefs ≥ 0 and unit columns v_j of `directions`.
 
@@ -37,15 +37,17 @@ class Metric:
     ----------
     directions : array of shape (D, J), unit columns, float32 or float64
     coefs : array of shape (J,), nonnegative; kept in float64, because features of size 1e30 have
-        coefficients of 1e-60, which float32 cannot hold
-    feature_names : names of the D features, if they have any
-    origin : facts about how the metric was made, such as JSON can hold. An estimator puts its
-        class, parameters and history here (`boostmetric.origin`)
+        coefficients of 1e-60, which float32 cannot represent
+    feature_names : names of the D features, or None
+    origin : facts about how the metric was made, JSON-serializable, or None. An estimator stores
+        its class, parameters and history here
 
     Examples
     --------
     >>> import numpy as np
     >>> metric = Metric(np.eye(2), np.array([4.0, 1.0]))
+    >>> metric
+    Metric(n_features=2, n_directions=2, rank=2)
     >>> metric.matrix
     array([[4., 0.],
            [0., 1.]])
@@ -56,31 +58,40 @@ class Metric:
     directions: NDArray
     coefs: NDArray
     feature_names: tuple[str, ...] | None = None
-    origin: Mapping[str, Any] | None = field(default=None, repr=False)
+    origin: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "coefs", np.asarray(self.coefs, dtype=np.float64))
         if self.directions.ndim != 2 or self.coefs.shape != self.directions.shape[1:]:
             raise ValueError(
-                f"directions of shape {self.directions.shape} and coefs of shape "
-                f"{self.coefs.shape} do not match: (D, J) and (J,) are needed."
+                "directions and coefs must have the shapes (D, J) and (J,); got "
+                f"{self.directions.shape} and {self.coefs.shape}."
             )
         if not (np.isfinite(self.directions).all() and np.isfinite(self.coefs).all()):
             raise ValueError("directions and coefs must be finite.")
         if (self.coefs < 0).any():
-            raise ValueError("coefs must not be negative: M would not be positive semidefinite.")
+            raise ValueError(f"coefs must be >= 0, got {self.coefs.min():g}.")
         names = self.feature_names
-        if names is not None and not (
-            isinstance(names, tuple | list) and all(isinstance(name, str) for name in names)
-        ):
-            raise ValueError(f"feature_names must be a tuple of str or None; got {names!r:.80}.")
+        if names is not None:
+            if not (
+                isinstance(names, tuple | list) and all(isinstance(each, str) for each in names)
+            ):
+                raise ValueError(
+                    f"feature_names must be a tuple of str or None; got {names!r:.80}."
+                )
+            if len(names) != self.n_features:
+                raise ValueError(
+                    f"feature_names has {len(names)} names, but the metric has {self.n_features} "
+                    "features."
+                )
         if not isinstance(self.origin, Mapping | None):
             raise ValueError(f"origin must be a mapping or None; got {self.origin!r:.80}.")
-        if self.feature_names is not None and len(self.feature_names) != self.n_features:
-            raise ValueError(
-                f"{len(self.feature_names)} feature names came for directions of "
-                f"{self.n_features} features: as many names are needed."
-            )
+
+    def __repr__(self) -> str:
+        return (
+            f"Metric(n_features={self.n_features}, n_directions={self.n_directions}, "
+            f"rank={len(self.components)})"
+        )
 
     @classmethod
     def from_components(cls, components: NDArray) -> Metric:
@@ -91,7 +102,7 @@ class Metric:
         """
         lengths = np.linalg.norm(components, axis=1)
         used = lengths > 0
-        # Squared in float64: the lengths of float32 components may have squares out of its range.
+        # In float64, because the squares of float32 lengths may overflow.
         coefs = lengths[used].astype(np.float64) ** 2
         return cls((components[used] / lengths[used, None]).T, coefs)
 
@@ -117,18 +128,22 @@ class Metric:
 
     @cached_property
     def components(self) -> NDArray:
-        """Rows L with M = LᵀL: the eigenvectors of M by falling eigenvalue, times its root.
+        """Rows L with M = LᵀL: eigenvectors of M times the square roots of their eigenvalues.
 
-        As many rows as M has rank, in the precision of the directions. From the singular values of
-        √coefs·directionsᵀ in float64, so no accuracy is lost to forming M. The rank is judged with
-        features scaled to equal size, so that it does not depend on their units; what is below
-        `RANK_TOLERANCE` is rounding error. Each row's largest entry is positive. O(J·D·min(J, D)).
+        Eigenvalues decrease, and each row's largest entry is positive. There are as many rows as M
+        has rank, in the precision of the directions. They come from the singular values of
+        √coefs·directionsᵀ in float64, because forming M would lose accuracy. The rank is determined
+        with features scaled to equal size, so that it does not depend on their units, up to
+        `RANK_TOLERANCE`. O(J·D·min(J, D)).
         """
         dtype = np.result_type(self.directions, np.float32)
         if self.n_directions == 0:
             return self.directions.T
         scaled = (self.directions * np.sqrt(self.coefs)).T
-        roots, rows = _singular(scaled)
+        try:
+            _, roots, rows = svd(scaled, full_matrices=False)
+        except LinAlgError:  # the default method was observed to fail on well-behaved matrices
+            _, roots, rows = svd(scaled, full_matrices=False, lapack_driver="gesvd")
         sizes = np.linalg.norm(scaled, axis=0)
         equal = svdvals(scaled / np.where(sizes > 0, sizes, 1))
         rank = int((equal > RANK_TOLERANCE[dtype.name] * equal[0]).sum())
@@ -136,7 +151,7 @@ class Metric:
 
     @property
     def eigenvalues(self) -> NDArray:
-        """The positive eigenvalues of M, falling."""
+        """The positive eigenvalues of M, decreasing."""
         values: NDArray = np.einsum("ij,ij->i", self.components, self.components)
         return values
 
@@ -175,10 +190,19 @@ class Metric:
         return transformed
 
     def distance(self, u: ArrayLike, v: ArrayLike, squared: bool = False) -> float:
-        """The distance of two points, ‖L·(u − v)‖ with L the components, or its square."""
-        difference = self.components @ (np.asarray(u) - np.asarray(v))
-        square = float(difference @ difference)
-        return square if squared else square**0.5
+        """The distance of two points, ‖L·(u − v)‖ with L the components, or its square.
+
+        Parameters
+        ----------
+        u, v : arrays of shape (D,) or (1, D)
+        squared : whether to return the squared distance
+
+        Examples
+        --------
+        >>> Metric(np.eye(2), np.array([4.0, 1.0])).distance([0, 0], [1, 0])
+        2.0
+        """
+        return distance(self.components, u, v, squared)
 
     def distances(
         self,
@@ -189,19 +213,19 @@ class Metric:
     ) -> NDArray:
         """Distances of all rows of X to all rows of Y (or of X), of shape (len(X), len(Y)).
 
-        Computed between transformed points, less a common centre so that nothing cancels: no array
-        larger than the result is formed.
+        Computed from transformed points, which are centered first so that no digits cancel. No
+        array larger than the result is formed.
         """
         X = as_points(X)
         Y = X if Y is None else as_points(Y)
         if len(self.components) == 0:
             return np.zeros((X.shape[0], Y.shape[0]), dtype=self.directions.dtype)
-        centre = X.mean(axis=0)
+        center = X.mean(axis=0)
 
         def images(points: Points) -> NDArray:
-            if issparse(points):  # it would be dense without the centre
-                return self.transform(points) - self.transform(centre)
-            return self.transform(points - centre)
+            if issparse(points):  # centering before would fill the zeros
+                return self.transform(points) - self.transform(center)
+            return self.transform(points - center)
 
         other = None if Y is X else images(Y)
         result: NDArray = euclidean_distances(images(X), other, squared=squared)
@@ -211,8 +235,7 @@ class Metric:
         self, X: ArrayLike | Points, pairs: NDArray, *, squared: bool = False
     ) -> NDArray:
         """Distances of the rows `pairs[:, 0]` and `pairs[:, 1]` of X, of shape (len(pairs),)."""
-        factors = np.ones(len(self.components), dtype=self.components.dtype)
-        squares = image_squares(as_points(X), self.components.T, pairs, factors)
+        squares = squared_pair_distances(as_points(X), self.components, pairs)
         return squares if squared else np.sqrt(squares)
 
     def truncate(self, n_components: int | float) -> Metric:
@@ -220,8 +243,8 @@ class Metric:
 
         Parameters
         ----------
-        n_components : int, the rank to keep at most; or a float in (0, 1), the share of the trace
-            that the kept eigenvalues must reach
+        n_components : int, the maximum rank; or a float in (0, 1), the share of the trace that the
+            eigenvalues must reach
 
         Examples
         --------
@@ -237,7 +260,7 @@ class Metric:
     def compose(self, inner: Metric | NDArray) -> Metric:
         """The metric x, z ↦ self(L·x, L·z), with L the components of `inner`, or an array (d, D).
 
-        M = Lᵀ·M_self·L: again a sum of rank-one matrices, one for each of self's directions.
+        M = Lᵀ·M_self·L: a sum of rank-one matrices, one per direction of self.
 
         >>> Metric(np.eye(1), np.ones(1)).compose(np.array([[0.0, 2.0]])).matrix
         array([[0., 0.],
@@ -249,18 +272,17 @@ class Metric:
         return Metric.from_components(scaled.T @ components).astype(dtype)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write this metric to a file, which `Metric.load` reads.
+        """Write this metric to a file, atomically; `Metric.load` reads it.
 
-        The file is whole or the old one is still there, whatever happens meanwhile. It holds
-        numbers and facts, no code; `docs/files.md` has its format.
+        The file is a .npz file without code; `docs/files.md` describes it.
         """
         facts = {"feature_names": self.feature_names, "origin": self.origin}
         arrays = {"directions": self.directions, "coefs": self.coefs}
-        write_archive(path, "metric", VERSION, facts, arrays)
+        save_arrays(path, "metric", FORMAT_VERSION, facts, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Metric:
-        """The metric in a file that `save` wrote; nothing in the file is run.
+        """The metric in a file that `save` wrote. Nothing in the file is executed.
 
         Examples
         --------
@@ -270,7 +292,7 @@ class Metric:
         >>> Metric.load(path).feature_names
         ('width', 'height')
         """
-        facts, arrays = read_archive(path, "metric", VERSION)
+        facts, arrays = load_arrays(path, "metric", FORMAT_VERSION)
         try:
             names = facts["feature_names"]
             names = tuple(names) if isinstance(names, list) else names
@@ -279,43 +301,38 @@ class Metric:
                 trace = np.sum(metric.coefs * metric.directions**2)
             if not np.isfinite(trace):
                 raise ValueError("its matrix overflows")
-            return metric
         except (KeyError, TypeError, ValueError) as error:
-            raise ArchiveError(f"{path} holds no valid metric ({error}): write it anew.") from error
+            raise FileFormatError(f"{path} does not contain a valid metric ({error}).") from error
+        return metric
 
 
-def _singular(matrix: NDArray) -> tuple[NDArray, NDArray]:
-    """Singular values, falling, and the right singular vectors as rows."""
-    try:
-        _, roots, rows = svd(matrix, full_matrices=False)
-    except LinAlgError:  # the fast method has been seen to fail on a matrix with nothing wrong
-        _, roots, rows = svd(matrix, full_matrices=False, lapack_driver="gesvd")
-    return roots, rows
+def distance(components: NDArray, u: ArrayLike, v: ArrayLike, squared: bool = False) -> float:
+    """‖L·(u − v)‖ with L the components (d, D), or its square; see `Metric.distance`."""
+    D = components.shape[1]
+    points = []
+    for name, value in (("u", u), ("v", v)):
+        point = np.asarray(value)
+        if point.shape not in ((D,), (1, D)):
+            raise ValueError(f"{name} must have shape ({D},) or (1, {D}); got {point.shape}.")
+        # Differences of small or unsigned integers would overflow.
+        points.append(point.ravel() if point.dtype == np.float32 else point.ravel().astype(float))
+    difference = components @ (points[0] - points[1])
+    square = float(difference @ difference)
+    return square if squared else square**0.5
 
 
-def image_squares(X: Points, basis: NDArray, pairs: NDArray, factors: NDArray) -> NDArray:
-    """Σ_d factors_d·((x_i − x_j)ᵀb_d)² for every row (i, j) of `pairs` and the columns b_d.
-
-    So many columns at a time that their products with the points take no more memory than X.
-    """
-    squares = np.zeros(len(pairs), dtype=np.result_type(X.dtype, basis))
-    size = max(1, X.size // max(1, X.shape[0]))
-    for begin in range(0, basis.shape[1], size):
-        columns = slice(begin, begin + size)
-        squares += pair_squares(X @ basis[:, columns], pairs, factors[columns])
-    return squares
-
-
-def pair_squares(points: NDArray, pairs: NDArray, factors: NDArray) -> NDArray:
-    """Σ_d factors_d·(x_id − x_jd)² for every row (i, j) of `pairs`, in blocks of bounded memory."""
-    squares = np.empty(len(pairs), dtype=points.dtype)
-    size = max(1, PAIR_BLOCK // max(1, points.shape[1]))
-    for start in range(0, len(pairs), size):
-        block = pairs[start : start + size]
-        differences = points.take(block[:, 0], axis=0)
-        differences -= points.take(block[:, 1], axis=0)
-        differences *= differences
-        squares[start : start + size] = np.einsum("pd,d->p", differences, factors)
+def squared_pair_distances(X: Points, components: NDArray, pairs: NDArray) -> NDArray:
+    """‖L·(x_i − x_j)‖² for every row (i, j) of `pairs`, with L the components (d, D)."""
+    squares = np.zeros(len(pairs), dtype=np.result_type(X.dtype, components))
+    # So many components at a time that the transformed points take no more memory than X.
+    n_columns = max(1, X.size // max(1, X.shape[0]))
+    for first in range(0, len(components), n_columns):
+        points = X @ components[first : first + n_columns].T
+        n_pairs = max(1, PAIR_BLOCK // points.shape[1])
+        for start in range(0, len(pairs), n_pairs):
+            block = slice(start, start + n_pairs)
+            differences = points[pairs[block, 0]] - points[pairs[block, 1]]
+            squares[block] += np.einsum("pd,pd->p", differences, differences)
     return squares
 
 

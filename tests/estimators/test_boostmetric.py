@@ -609,7 +609,7 @@ def test_what_needs_labels_says_so(
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        (-1.0, "sample_weight must not be negative; got -1"),
+        (-1.0, "sample_weight must be >= 0, got values between -1 and -1"),
         (np.nan, "sample_weight must be finite"),
         (0.0, "sample_weight is zero for all points"),
         (np.ones(3), r"sample_weight must be of shape \(120,\); got \(3,\)"),
@@ -634,11 +634,11 @@ def test_bad_comparisons(blobs: Data) -> None:
 @pytest.mark.parametrize(
     ("pairs", "given", "message"),
     [
-        ([[0, 1]], False, "came without X"),
-        ([[0.5, 1]], True, "must be row numbers"),
-        ([[0, 1, 2]], True, "must be row numbers"),
-        ([[0, 120]], True, "a pair names row 120: X has the rows 0 to 119"),
-        ([[-1, 0]], True, "a pair names row -1"),
+        ([[0, 1]], False, "X is required when pairs are row indices"),
+        ([[0.5, 1]], True, "must contain integer row indices"),
+        ([[0, 1, 2]], True, "must contain integer row indices"),
+        ([[0, 120]], True, "Row index 120 is out of bounds for X with 120 rows"),
+        ([[-1, 0]], True, "Row index -1 is out of bounds"),
         (np.zeros((4, 2, 3)), False, "X has 3 features, but BoostMetric is expecting 5"),
     ],
 )

@@ -12,39 +12,47 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import margins_of
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_wine
 
-from boostmetric import BoostMetric, Comparisons, Hinge, Loss, Metric, Trace, boost
-from boostmetric._archive import read_archive, write_archive
+from boostmetric import BoostMetric, Comparisons, Hinge, Loss, Metric, Trace
+from boostmetric._files import load_arrays, save_arrays
 from boostmetric.estimators import checkpoint
 from boostmetric.estimators.callbacks import Progress, listening
-from boostmetric.estimators.checkpoint import KIND, VERSION, Checkpoint, CheckpointError, digest
-from boostmetric.solvers import Boosting, history_table
-
-KILLS = 24
-"""How often fits are killed, over all the cases."""
+from boostmetric.estimators.checkpoint import (
+    FORMAT_VERSION,
+    KIND,
+    Checkpoint,
+    CheckpointError,
+    digest,
+)
 
 CASES: dict[str, dict[str, Any]] = {
-    "stagewise": {"loss": "exponential", "n_passes": 3, "max_iter": 60},
-    "early": {"early_stopping": True, "random_state": 3, "n_passes": 3, "max_iter": 60},
-    "corrective": {"solver": "totally_corrective", "n_passes": 2, "max_iter": 40, "tol": 1e-9},
+    "early": {"early_stopping": True, "random_state": 3, "n_passes": 2, "max_iter": 40},
+    "corrective": {"solver": "totally_corrective", "n_passes": 2, "max_iter": 20, "tol": 1e-9},
     "blocks": {"directions_per_step": 5, "init": "whiten", "n_passes": 2, "max_iter": 200},
 }
-"""Fits of a second or so, each of many iterations."""
 
 
 def digits() -> tuple[NDArray, NDArray]:
     X, y = load_digits(return_X_y=True)
-    return X[:400], y[:400]
+    return X[:200], y[:200]
 
 
-def fit_and_save(parameters: dict[str, Any], folder: str) -> None:
-    """What is run to be killed: a fit that writes a checkpoint after every iteration."""
+def fit_until_killed(parameters: dict[str, Any], folder: str, n_writes: int) -> None:
+    """Write a checkpoint after every iteration, and die during one of the writes."""
     checkpoint.MIN_SECONDS_BETWEEN_WRITES, checkpoint.MAX_SHARE_OF_TIME = 0.0, math.inf
+    left, replace = [n_writes], os.replace
+
+    def replace_or_die(source: Path, target: Path) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        replace(source, target)
+
+    os.replace = replace_or_die  # type: ignore[assignment]
     learner = BoostMetric(checkpoint=Path(folder, "fit.ckpt"), **parameters)
     learner.fit(*digits()).metric_.save(Path(folder, "metric.bm"))
 
@@ -71,35 +79,18 @@ def assert_same(one: BoostMetric, other: BoostMetric) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_fit_killed_again_and_again_ends_with_the_same_metric(case: str, tmp_path: Path) -> None:
+def test_a_fit_killed_several_times_ends_with_the_same_metric(case: str, tmp_path: Path) -> None:
     reference = BoostMetric(**CASES[case]).fit(*digits())
-    # A server that has imported all there is forks processes that begin to fit at once.
+    # A server that has imported everything forks processes that start to fit immediately.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["boostmetric", __name__])
-    rng = np.random.default_rng(len(case))
-    killed, resumed = 0, 0
-    while True:
-        process = context.Process(target=fit_and_save, args=(CASES[case], str(tmp_path)))
+    for n_writes in (1, 3, 4, 0):  # 0: until the end
+        process = context.Process(
+            target=fit_until_killed, args=(CASES[case], str(tmp_path), n_writes)
+        )
         process.start()
-        begun = tmp_path / "fit.ckpt"
-        if killed < KILLS // len(CASES):
-            resumed += begun.exists()
-            moment = rng.uniform(0, 0.4)
-            while not begun.exists() and process.is_alive():
-                time.sleep(0.01)
-            time.sleep(moment)
-            assert process.pid is not None
-            os.kill(process.pid, signal.SIGKILL)
-            process.join()
-            killed += process.exitcode == -signal.SIGKILL
-        else:
-            process.join()
-            assert process.exitcode == 0
-            break
-        if (tmp_path / "metric.bm").exists():  # it had ended before the kill: from the beginning
-            (tmp_path / "metric.bm").unlink()
-            begun.unlink()
-    assert resumed >= KILLS // len(CASES) // 2
+        process.join()
+        assert process.exitcode == (-signal.SIGKILL if n_writes else 0)
     metric = Metric.load(tmp_path / "metric.bm")
     assert np.array_equal(metric.directions, reference.metric_.directions)
     assert np.array_equal(metric.coefs, reference.metric_.coefs)
@@ -125,24 +116,22 @@ def data_of(name: str) -> tuple[NDArray, NDArray]:
 
 
 STOPPED_CASES: list[tuple[str, dict[str, Any]]] = [
-    ("wine", {"loss": loss, "solver": solver, "regularizer": regularizer, "max_iter": 16})
-    for loss in ("exponential", "logistic", "squared_hinge", "smoothed_hinge")
-    for solver in ("stagewise", "totally_corrective")
-    for regularizer in ("trace", "frobenius")
-] + [
+    ("wine", {"loss": "exponential", "regularizer": "frobenius", "max_iter": 16}),
+    ("wine", {"loss": "smoothed_hinge", "max_iter": 16}),
+    ("wine", {"loss": "squared_hinge", "solver": "totally_corrective", "max_iter": 16}),
+    ("wine", {"solver": "totally_corrective", "regularizer": "frobenius", "max_iter": 16}),
     ("wine", {"n_passes": 3, "max_iter": 9, "init": "scale", "n_components": 3}),
     ("wine", {"n_passes": 3, "max_iter": 9, "early_stopping": True, "random_state": 0}),
     ("wine32", {"solver": "totally_corrective", "max_iter": 16}),
     ("digits", {"directions_per_step": 6, "max_iter": 60}),
     ("digits", {"eigen_solver": "approximate", "max_iter": 10}),
-    ("wide", {"max_iter": 12}),
     ("wide", {"directions_per_step": 3, "max_iter": 12}),
 ]
 
 
 @pytest.mark.parametrize(("data", "parameters"), STOPPED_CASES)
 @pytest.mark.parametrize("iterations", [[1], [2, 5]])
-def test_a_stopped_fit_goes_on_to_the_same_end(
+def test_a_stopped_fit_continues_to_the_same_end(
     data: str, parameters: dict[str, Any], iterations: list[int], tmp_path: Path
 ) -> None:
     X, y = data_of(data)
@@ -160,16 +149,18 @@ def test_a_stopped_fit_goes_on_to_the_same_end(
     assert len(seen) == max(0, len(reference.history_["pass"]) - sum(iterations))
 
 
-def test_a_stopped_fit_from_comparisons_goes_on(tmp_path: Path) -> None:
+def test_a_stopped_fit_from_comparisons_continues(tmp_path: Path) -> None:
     X, y = load_wine(return_X_y=True)
     comparisons = Comparisons.from_labels(X, y, 2, 2)
     learner = BoostMetric(max_iter=20, early_stopping=True, checkpoint=tmp_path / "c")
-    # Nothing fixes what is held out but the checkpoint.
+    # random_state=None: only the checkpoint determines what is held out.
     with listening(stop_after(5)):
         learner.fit(X, comparisons=comparisons)
-    held_out = read_archive(tmp_path / "c", KIND, VERSION)[1]["held_out"]
+    held_out = load_arrays(tmp_path / "c", KIND, FORMAT_VERSION)[1]["held_out"]
     learner.fit(X, comparisons=comparisons)
-    assert np.array_equal(read_archive(tmp_path / "c", KIND, VERSION)[1]["held_out"], held_out)
+    assert np.array_equal(
+        load_arrays(tmp_path / "c", KIND, FORMAT_VERSION)[1]["held_out"], held_out
+    )
     other = clone(learner).set_params(checkpoint=tmp_path / "d")
     with listening(stop_after(1)):
         other.fit(X, comparisons=comparisons)
@@ -177,7 +168,7 @@ def test_a_stopped_fit_from_comparisons_goes_on(tmp_path: Path) -> None:
         other.fit(X, comparisons=comparisons[:50])
 
 
-def test_the_hinge_goes_on_to_the_same_optimum(tmp_path: Path) -> None:
+def test_the_hinge_continues_to_the_same_optimum(tmp_path: Path) -> None:
     X, y = load_wine(return_X_y=True)
     parameters: dict[str, Any] = {"loss": Hinge(nu=0.3), "init": "scale", "tol": 1e-8}
     reference = BoostMetric(**parameters).fit(X, y)
@@ -191,26 +182,6 @@ def test_the_hinge_goes_on_to_the_same_optimum(tmp_path: Path) -> None:
     assert resumed.metric_.matrix == pytest.approx(reference.metric_.matrix, abs=1e-6 * scale)
 
 
-def test_a_callback_of_boost_can_keep_snapshots() -> None:
-    X, y = load_wine(return_X_y=True)
-    comparisons = Comparisons.from_labels(X, y)
-    snapshots = []
-
-    def callback(fit: Boosting) -> bool:
-        snapshots.append(fit.snapshot())
-        return False
-
-    whole = boost(X, comparisons, "logistic", max_iter=12, callback=callback)
-    again = boost(X, comparisons, "logistic", max_iter=12, resume=snapshots[6])
-    assert np.array_equal(margins_of(again), margins_of(whole))
-    one, other = history_table(again.history), history_table(whole.history)
-    assert np.array_equal(one[:7], other[:7], equal_nan=True)
-    assert all(
-        late.seconds > early.seconds
-        for early, late in zip(again.history, again.history[1:], strict=False)
-    )
-
-
 def stopped(path: Path, **parameters: Any) -> tuple[NDArray, NDArray]:
     """An unfinished fit of wine."""
     X, y = load_wine(return_X_y=True)
@@ -219,7 +190,7 @@ def stopped(path: Path, **parameters: Any) -> tuple[NDArray, NDArray]:
     return X, y
 
 
-def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
+def test_other_settings_are_rejected_by_name(tmp_path: Path) -> None:
     X, y = stopped(tmp_path / "c")
     before = (tmp_path / "c").read_bytes()
     with pytest.raises(
@@ -232,7 +203,7 @@ def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["X", "y", "sample_weight"])
-def test_other_data_are_refused(what: str, tmp_path: Path) -> None:
+def test_other_data_are_rejected(what: str, tmp_path: Path) -> None:
     X, y = stopped(tmp_path / "c")
     given: dict[str, Any] = {"X": X.copy(), "y": y.copy(), "sample_weight": None}
     if what == "X":
@@ -245,14 +216,14 @@ def test_other_data_are_refused(what: str, tmp_path: Path) -> None:
         BoostMetric(checkpoint=tmp_path / "c", max_iter=9).fit(**given)
 
 
-def test_what_does_not_matter_may_change(tmp_path: Path) -> None:
+def test_parameters_without_effect_may_change(tmp_path: Path) -> None:
     X, y = stopped(tmp_path / "c")
     (tmp_path / "c").rename(tmp_path / "moved")
     moved = BoostMetric(checkpoint=str(tmp_path / "moved"), n_jobs=2, max_iter=9).fit(X, y)
     assert_same(moved, BoostMetric(max_iter=9).fit(X, y))
 
 
-def test_a_finished_fit_is_read_and_not_repeated_and_gives_way_to_another(tmp_path: Path) -> None:
+def test_a_finished_fit_is_not_repeated_and_may_be_overwritten(tmp_path: Path) -> None:
     X, y = load_wine(return_X_y=True)
     first = BoostMetric(checkpoint=tmp_path / "c", n_passes=2, max_iter=9).fit(X, y)
     seen: list[Progress] = []
@@ -273,7 +244,7 @@ def test_a_pass_without_any_direction_can_be_kept(tmp_path: Path) -> None:
     assert_same(clone(learner).fit(X, y), learner)
 
 
-def test_a_warm_start_can_be_interrupted_too(tmp_path: Path) -> None:
+def test_a_warm_start_can_be_interrupted(tmp_path: Path) -> None:
     X, y = load_wine(return_X_y=True)
     reference = BoostMetric(max_iter=6, warm_start=True).fit(X, y).fit(X, y)
     learner = BoostMetric(max_iter=6, warm_start=True, checkpoint=tmp_path / "c").fit(X, y)
@@ -284,27 +255,38 @@ def test_a_warm_start_can_be_interrupted_too(tmp_path: Path) -> None:
     assert_same(learner.fit(X, y), reference)
 
 
-def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_other_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "c"
     X, y = stopped(path)
-    before = path.read_bytes()
-    path.write_bytes(before[:-40])
+    contents = load_arrays(path, KIND, FORMAT_VERSION)
+    path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(CheckpointError, match=r"damaged.*remove the file"):
         BoostMetric(checkpoint=path, max_iter=9).fit(X, y)
-    write_archive(path, "metric", 1, {}, {})
-    with pytest.raises(CheckpointError, match="metric"):
+    save_arrays(path, "metric", 1, {}, {})
+    with pytest.raises(CheckpointError, match="is a metric file, not a checkpoint file"):
+        BoostMetric(checkpoint=path, max_iter=9).fit(X, y)
+    save_arrays(path, KIND, FORMAT_VERSION - 1, *contents)
+    with pytest.raises(CheckpointError, match=r"c has version \d of the checkpoint format.*remove"):
         BoostMetric(checkpoint=path, max_iter=9).fit(X, y)
 
 
-def test_a_path_that_cannot_be_written_is_refused_before_work(tmp_path: Path) -> None:
-    X, y = load_wine(return_X_y=True)
-    paths: list[Any] = [tmp_path, tmp_path / "none" / "c", 3]
-    for path in paths:
-        with pytest.raises(ValueError, match=r"checkpoint.* must be"):
-            BoostMetric(checkpoint=path).fit(X, y)
+def test_paths_that_cannot_be_written_are_rejected_before_the_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def message(path: Any) -> str:
+        with pytest.raises(ValueError) as error:
+            BoostMetric(checkpoint=path).fit([[0.0]], [0])  # no valid data either
+        return str(error.value)
+
+    prefix = "checkpoint must be a writable file path"
+    assert message(tmp_path) == f"{prefix}; '{tmp_path}' is a directory."
+    assert message(f"{tmp_path}/no/c") == f"{prefix}; directory '{tmp_path}/no' does not exist."
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert message(tmp_path / "c") == f"{prefix}; directory '{tmp_path}' is not writable."
+    assert message(3) == ("The 'checkpoint' parameter must be None or a file path. Got 3 instead.")
 
 
-def test_checkpoints_are_written_now_and_then(
+def test_writing_takes_a_small_share_of_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, writes = [0.0], []
@@ -314,12 +296,12 @@ def test_checkpoints_are_written_now_and_then(
         writes.append(now[0])
         now[0] += 1.0  # a slow disk
 
-    monkeypatch.setattr(checkpoint, "write_archive", write)
+    monkeypatch.setattr(checkpoint, "save_arrays", write)
     saved = Checkpoint(tmp_path / "c", {}, "")
     for _ in range(100):
         saved.follow(dict)
         now[0] += 1.0
-    # After five seconds at first, and then so that writing takes a twentieth of the time.
+    # After five seconds at first, then such that writing takes a twentieth of the time.
     assert writes == [5.0, 26.0, 47.0, 68.0, 89.0]
 
 
@@ -328,7 +310,7 @@ def test_a_full_disk_does_not_end_the_fit(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(28, "No space left on device")
 
     X, y = load_wine(return_X_y=True)
-    monkeypatch.setattr(checkpoint, "write_archive", write)
+    monkeypatch.setattr(checkpoint, "save_arrays", write)
     with pytest.warns(UserWarning, match=r"could not be written .*No space.* The fit continues"):
         learner = BoostMetric(max_iter=9, checkpoint=tmp_path / "c").fit(X, y)
     assert_same(learner, BoostMetric(max_iter=9).fit(X, y))
@@ -358,12 +340,10 @@ class Copied(Scaled):
     ("first", "second"),
     [
         (Scaled(1.0), Scaled(50.0)),
-        (Scaled(np.float64(1.0)), Scaled(np.float32(1.0))),
         (Scaled(table=np.zeros(3)), Scaled(table=np.array([0, 1e-9, 0]))),
         (Scaled(nested={"a": [np.zeros(3)]}), Scaled(nested={"a": [np.ones(3)]})),
         (Scaled(inner=Scaled(2.0)), Scaled(inner=Scaled(3.0))),
-        (Scaled(f=lambda x: x), Scaled(f=lambda x: x + 1)),
-        (Scaled(f=lambda x, c=1: x * c), Scaled(f=lambda x, c=2: x * c)),
+        (Scaled(f=math.sin), Scaled(f=math.cos)),
         (Scaled(name="a"), Scaled(name=None)),
         (Scaled(), Scaled(extra=None)),
         (Scaled(), Copied()),
@@ -377,7 +357,7 @@ def test_a_custom_loss_with_other_attributes_is_rejected(
         BoostMetric(second, checkpoint=tmp_path / "c", max_iter=9).fit(X, y)
 
 
-@pytest.mark.parametrize("table", [1.0, np.linspace(1, 2, 3), {"b": {1, 2}, "a": (None, "x")}])
+@pytest.mark.parametrize("table", [np.linspace(1, 2, 3), {"b": {1, 2}, "a": (None, "x")}])
 def test_a_custom_loss_with_the_same_attributes_continues(table: Any, tmp_path: Path) -> None:
     X, y = stopped(tmp_path / "c", loss=Scaled(2.0, table=table))
     fitted = BoostMetric(Scaled(2.0, table=table), max_iter=9)
@@ -397,15 +377,11 @@ def test_the_identity_of_a_loss_is_the_same_in_another_process() -> None:
         assert pool.apply(digest, (loss,)) == digest(loss)
 
 
-def test_a_loss_whose_state_cannot_be_read_is_rejected(tmp_path: Path) -> None:
-    X, y = load_wine(return_X_y=True)
-    learner = BoostMetric(Scaled(lock=threading.Lock()), max_iter=3, checkpoint=tmp_path / "c")
-    with pytest.raises(CheckpointError, match=r"whose state can be read.*checkpoint=None"):
-        learner.fit(X, y)
-    cyclic = Scaled()
-    vars(cyclic)["self"] = cyclic
-    with pytest.raises(CheckpointError, match="whose state can be read"):
-        learner.set_params(loss=cyclic).fit(X, y)
+@pytest.mark.parametrize("attribute", [threading.Lock(), lambda x: x])
+def test_a_loss_that_cannot_be_pickled_is_rejected(attribute: Any, tmp_path: Path) -> None:
+    learner = BoostMetric(Scaled(f=attribute), max_iter=3, checkpoint=tmp_path / "c")
+    with pytest.raises(CheckpointError, match=r"that can be pickled.*checkpoint=None"):
+        learner.fit(*load_wine(return_X_y=True))
 
 
 def test_gaps_are_not_taken_for_weights(tmp_path: Path) -> None:
@@ -420,38 +396,6 @@ def test_gaps_are_not_taken_for_weights(tmp_path: Path) -> None:
         learner.fit(X, comparisons=Comparisons.from_triplets(triplets, weights=numbers))
 
 
-def test_a_file_of_format_1_is_rejected_with_what_to_do(tmp_path: Path) -> None:
-    X, y = stopped(tmp_path / "c")
-    write_archive(tmp_path / "c", KIND, 1, *read_archive(tmp_path / "c", KIND, VERSION))
-    with pytest.raises(
-        CheckpointError, match=r"c was written by an older boostmetric \(format 1 .*remove the file"
-    ):
-        BoostMetric(checkpoint=tmp_path / "c", max_iter=9).fit(X, y)
-
-
-Change = Callable[[dict[str, Any], dict[str, NDArray]], Any]
-
-
-def without(name: str) -> Change:
-    return lambda facts, arrays: facts.pop(name, None) if name in facts else arrays.pop(name)
-
-
-def with_fact(name: str, value: Any) -> Change:
-    return lambda facts, arrays: facts.update({name: value})
-
-
-def with_array(name: str, change: Callable[[NDArray], Any]) -> Change:
-    return lambda facts, arrays: arrays.update({name: np.asarray(change(arrays[name].copy()))})
-
-
-def with_entry(name: str, value: float) -> Change:
-    def change(array: NDArray) -> NDArray:
-        array.flat[0] = value
-        return array
-
-    return with_array(name, change)
-
-
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> BoostMetric:
     """A fit with early stopping that was stopped in its second pass."""
@@ -463,84 +407,34 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> BoostMetric:
         return learner.fit(*load_wine(return_X_y=True))
 
 
-def with_best(n_features: int) -> Change:
-    metric = {"stopping_directions": np.eye(n_features), "stopping_coefs": np.ones(n_features)}
-    return lambda facts, arrays: arrays.update(metric)
-
-
-def without_directions(facts: dict[str, Any], arrays: dict[str, NDArray]) -> None:
-    arrays["stopping_coefs"] = np.ones(2)
-
-
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("name", "value", "reason"),
     [
-        *((without(name), f"{name} is None") for name in ("settings", "data", "finished")),
-        (without("best_error"), "best_error is None"),
-        (without("statuses"), "statuses is None"),
-        (with_fact("finished", 1), "finished is 1"),
-        (with_fact("settings", "alpha=1"), "settings is 'alpha=1'"),
-        (with_fact("best_error", math.nan), "best_error is NaN"),
-        (with_fact("best_error", "low"), "best_error is 'low'"),
-        (with_fact("statuses", ["NOPE"]), "status of pass 1 is 'NOPE'"),
-        (with_fact("statuses", [["MAX_ITER"]]), "status of pass 1 is"),
-        (with_fact("statuses", ["MAX_ITER"] * 2), "pass 2 is malformed: KeyError"),
-        *(
-            (without(f"pass0_{name}"), f"pass 1 is malformed: KeyError\\('{name}'")
-            for name in ("directions", "coefs", "history", "numbers", "n_comparisons")
-        ),
-        (with_array("pass0_directions", lambda a: a[:-1]), "pass 1 has 12 features instead of 13"),
-        (with_array("pass0_directions", lambda a: a[:, :-1]), "pass 1 is malformed"),
-        (with_entry("pass0_directions", math.nan), "pass 1 is malformed"),
-        (with_entry("pass0_coefs", math.inf), "pass 1 is malformed"),
-        (with_entry("pass0_numbers", math.nan), "pass 1 is malformed.*alpha is nan"),
-        (with_array("pass0_numbers", lambda a: a[:2]), "pass 1 is malformed"),
-        (with_array("pass0_history", lambda a: a[:, 1:]), "a history is of type"),
-        (with_entry("pass0_history", math.nan), "a history contains NaN"),
-        (with_array("pass0_n_comparisons", lambda a: [1, 2]), "pass 1 is malformed"),
-        (without("running_memory_newton"), "incomplete or damaged.*newton"),
-        (without("running_sizes"), "incomplete or damaged.*sizes"),
-        (with_entry("running_alpha", math.nan), "not finite"),
-        (with_array("running_layout", lambda a: a + 1), "comparisons, and this problem has"),
-        (with_array("running_coefs", lambda a: a[1:]), "another number of coefficients"),
-        (with_array("running_coefs", lambda a: -a), "negative coefficients"),
-        (with_entry("running_coefs", math.nan), "not finite"),
-        (with_array("running_directions", lambda a: a[1:]), "directions of another shape"),
-        (with_array("running_history", lambda a: a[:, 1:]), "history of another shape"),
-        (with_entry("running_history", math.nan), "not finite"),
-        (without("stopping_numbers"), "early stopping is malformed: KeyError"),
-        (with_array("stopping_numbers", lambda a: a[:2]), "early stopping is malformed"),
-        (with_entry("stopping_numbers", math.nan), "the lowest error is NaN"),
-        (with_best(12), "12 features instead of"),
-        (without_directions, "early stopping is malformed: KeyError"),
-        (with_array("held_out", lambda a: a.astype(float)), "held_out is of type float64"),
-        (with_array("held_out", lambda a: a[:0]), "held_out is of type"),
-        (with_entry("held_out", -1), "held_out does not contain distinct positions below 178"),
-        (with_entry("held_out", 178), "held_out does not contain distinct positions"),
-        (with_array("held_out", lambda a: np.r_[a, a]), "held_out does not contain distinct"),
+        ("passes", None, "'NoneType' object is not iterable"),
+        ("passes", [{"status": "NOPE"}], "'NOPE'"),
+        ("passes", [{"status": "MAX_ITER"}], "missing 4 required"),
+        ("pass0_directions", np.eye(2), r"got \(2, 2\) and"),
+        ("pass0_coefs", np.ones(1), r"and \(1,\)"),
+        ("running_coefs", np.ones(1), "another number of coefficients"),
+        ("running_layout", np.ones(1, dtype=int), "comparisons, and this problem has"),
+        ("running_history", np.zeros((2, 1)), "history of another shape"),
     ],
 )
-def test_malformed_contents_are_named(
-    change: Change, reason: str, interrupted: BoostMetric, tmp_path: Path
+def test_malformed_contents_are_rejected(
+    name: str, value: Any, reason: str, interrupted: BoostMetric, tmp_path: Path
 ) -> None:
     assert interrupted.checkpoint is not None
-    facts, arrays = read_archive(interrupted.checkpoint, KIND, VERSION)
-    assert {name.split("_")[0] for name in arrays} >= {"pass0", "running", "stopping", "held"}
-    change(facts, arrays)
-    write_archive(tmp_path / "c", KIND, VERSION, facts, arrays)
+    facts, arrays = load_arrays(interrupted.checkpoint, KIND, FORMAT_VERSION)
+    changed = facts if name in facts else arrays
+    assert name in changed
+    changed[name] = value
+    save_arrays(tmp_path / "c", KIND, FORMAT_VERSION, facts, arrays)
     learner = clone(interrupted).set_params(checkpoint=tmp_path / "c")
     with pytest.raises(CheckpointError, match=f"c is not a valid checkpoint.*{reason}.*remove the"):
         learner.fit(*load_wine(return_X_y=True))
 
 
-def test_an_unchanged_file_is_valid_after_all(tmp_path: Path) -> None:
-    X, y = stopped(tmp_path / "c")
-    write_archive(tmp_path / "c", KIND, VERSION, *read_archive(tmp_path / "c", KIND, VERSION))
-    resumed = BoostMetric(checkpoint=tmp_path / "c", max_iter=9).fit(X, y)
-    assert_same(resumed, BoostMetric(max_iter=9).fit(X, y))
-
-
-def test_digests_tell_data_apart() -> None:
+def test_digests_differ_for_different_data() -> None:
     a = np.arange(6.0)
     parts: list[Any] = [
         a,
@@ -569,8 +463,6 @@ def test_digests_tell_data_apart() -> None:
         {"a": 1},
         {"a": None},
         np.float32(1),
-        np.array([1, "1"], dtype=object),
-        np.array(["1", "1"], dtype=object),
     ]
     assert len({digest(part) for part in parts}) == len(parts)
     assert digest(a, None) != digest(None, a)

@@ -226,16 +226,22 @@ PAIRS = on_a_line(np.array([1.0, 2.0, 3.0]))
         ),
         (
             {"y": [1, 0, 1]},
-            "with pairs, y must hold +1 (same) or -1 (different) for each of the 3; got shape (3,) "
-            "with the values [0 1].",
+            "With pairs, y must be 1 (similar) or -1 (dissimilar) and have shape (3,); got shape "
+            "(3,) and values [0 1].",
         ),
         (
             {"y": [1, -1]},
-            "with pairs, y must hold +1 (same) or -1 (different) for each of the 3; got shape (2,) "
-            "with the values [-1  1].",
+            "With pairs, y must be 1 (similar) or -1 (dissimilar) and have shape (3,); got shape "
+            "(2,) and values [-1  1].",
         ),
-        ({"y": [1, 1, 1]}, "all 3 pairs are of the same kind: some of either are needed."),
-        ({"y": [-1, -1, -1]}, "all 3 pairs are of different kinds: some of either are needed."),
+        (
+            {"y": [1, 1, 1]},
+            "Both similar and dissimilar pairs are required; all 3 pairs are similar.",
+        ),
+        (
+            {"y": [-1, -1, -1]},
+            "Both similar and dissimilar pairs are required; all 3 pairs are dissimilar.",
+        ),
         (
             {"pairs": PAIRS * 1e200},
             "Some distances overflow. Scale X.",
@@ -255,24 +261,24 @@ def test_bad_calibrations(options: dict[str, Any], message: str) -> None:
         (
             [[0, 1]],
             None,
-            "pairs of shape (1, 2) came without X. Give an array (m, 2, D) of points, or row "
-            "numbers (m, 2) together with X.",
+            "X is required when pairs are row indices. Without X, pairs must be points of shape "
+            "(m, 2, D); got shape (1, 2).",
         ),
         (
             np.zeros((2, 3, 1)),
             None,
-            "pairs of shape (2, 3, 1) came without X. Give an array (m, 2, D) of points, or row "
-            "numbers (m, 2) together with X.",
+            "X is required when pairs are row indices. Without X, pairs must be points of shape "
+            "(m, 2, D); got shape (2, 3, 1).",
         ),
         (
             [[0.0, 1.0]],
             [[0.0], [1.0]],
-            "pairs must be row numbers of X, integers of shape (m, 2); got float64 of shape "
-            "(1, 2).",
+            "pairs must contain integer row indices of X and have shape (m, 2); got dtype float64 "
+            "and shape (1, 2).",
         ),
-        (np.empty((0, 2), dtype=int), [[0.0]], "there are no pairs: at least one is needed."),
-        ([[0, 1]], [[0.0]], "a pair names row 1: X has the rows 0 to 0."),
-        ([[0, -1]], [[0.0]], "a pair names row -1: X has the rows 0 to 0."),
+        (np.empty((0, 2), dtype=int), [[0.0]], "pairs must contain at least one pair."),
+        ([[0, 1]], [[0.0]], "Row index 1 is out of bounds for X with 1 rows."),
+        ([[0, -1]], [[0.0]], "Row index -1 is out of bounds for X with 1 rows."),
     ],
 )
 def test_bad_pairs(pairs: Any, X: Any, message: str) -> None:

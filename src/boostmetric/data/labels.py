@@ -16,7 +16,7 @@ from scipy.sparse import csr_array, eye_array, issparse
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-from boostmetric._numbers import non_negative
+from boostmetric._validation import non_negative
 from boostmetric.data.points import Points, as_points, distinct_points
 
 MISSING = ("NoneType", "NAType", "NaTType")

@@ -1,4 +1,4 @@
-"""What pairs may be: row numbers of X, or the points themselves; +1 for the same, −1 if not."""
+"""Pairs of points, as row indices of X or as the points themselves, and triplets from them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from sklearn.utils.random import sample_without_replacement
 
 from boostmetric.data.points import Points
 
-BLOCK = 1000
-"""Pairs whose points are held at once."""
+PAIRS_PER_BLOCK = 1000
+"""Number of pairs whose points are copied at once."""
 
 
 def split_pairs(pairs: ArrayLike, X: Any = None) -> tuple[NDArray, Any]:
-    """Row numbers of shape (m, 2), and the X that they are of.
+    """Row indices of shape (m, 2), and the X that they refer to.
 
     Parameters
     ----------
-    pairs : array of shape (m, 2) of row numbers of X, or of shape (m, 2, D), the points
-    X : the points, of any kind; only with row numbers
+    pairs : array of shape (m, 2) of row indices of X, or of shape (m, 2, D), the points
+    X : the points, of any type; only with row indices
 
     Examples
     --------
@@ -34,28 +34,28 @@ def split_pairs(pairs: ArrayLike, X: Any = None) -> tuple[NDArray, Any]:
         shape = np.shape(pairs)
         if len(shape) != 3 or shape[1] != 2:
             raise ValueError(
-                f"pairs of shape {shape} came without X. Give an array (m, 2, D) of points, or row "
-                "numbers (m, 2) together with X."
+                "X is required when pairs are row indices. Without X, pairs must be points of "
+                f"shape (m, 2, D); got shape {shape}."
             )
         ends = check_array(pairs, allow_nd=True, dtype=[np.float64, np.float32])
         return np.arange(2 * len(ends)).reshape(-1, 2), ends.reshape(-1, ends.shape[2])
     rows = np.asarray(pairs)
     if rows.ndim != 2 or rows.shape[1] != 2 or not np.issubdtype(rows.dtype, np.integer):
         raise ValueError(
-            f"pairs must be row numbers of X, integers of shape (m, 2); got {rows.dtype} of shape "
-            f"{rows.shape}."
+            "pairs must contain integer row indices of X and have shape (m, 2); got dtype "
+            f"{rows.dtype} and shape {rows.shape}."
         )
     if len(rows) == 0:
-        raise ValueError("there are no pairs: at least one is needed.")
+        raise ValueError("pairs must contain at least one pair.")
     n = X.shape[0] if hasattr(X, "shape") else len(X)
     for row in (rows.min(), rows.max()):
         if not 0 <= row < n:
-            raise ValueError(f"a pair names row {row}: X has the rows 0 to {n - 1}.")
+            raise ValueError(f"Row index {row} is out of bounds for X with {n} rows.")
     return rows, X
 
 
 def are_same(y: ArrayLike, m: int) -> NDArray:
-    """Whether the two of each of m pairs are of the same kind, of shape (m,), from +1 and −1.
+    """Whether each of m pairs is similar, of shape (m,), from +1 (similar) and −1 (dissimilar).
 
     >>> are_same([1, -1], 2).tolist()
     [True, False]
@@ -63,22 +63,24 @@ def are_same(y: ArrayLike, m: int) -> NDArray:
     kinds = np.asarray(y)
     if kinds.shape != (m,) or not np.isin(kinds, (-1, 1)).all():
         raise ValueError(
-            f"with pairs, y must hold +1 (same) or -1 (different) for each of the {m}; got shape "
-            f"{kinds.shape} with the values {np.unique(kinds)[:5]}."
+            f"With pairs, y must be 1 (similar) or -1 (dissimilar) and have shape ({m},); got "
+            f"shape {kinds.shape} and values {np.unique(kinds)[:5]}."
         )
     return kinds == 1
 
 
 def check_both_kinds(same: NDArray) -> None:
-    """Raise a ValueError where all pairs are of the same kind, or none.
+    """Raise a ValueError unless there are similar and dissimilar pairs.
 
     >>> check_both_kinds(np.array([True, True]))
     Traceback (most recent call last):
-    ValueError: all 2 pairs are of the same kind: some of either are needed.
+    ValueError: Both similar and dissimilar pairs are required; all 2 pairs are similar.
     """
     if same.all() or not same.any():
-        kind = "the same kind" if same.all() else "different kinds"
-        raise ValueError(f"all {len(same)} pairs are of {kind}: some of either are needed.")
+        kind = "similar" if same.all() else "dissimilar"
+        raise ValueError(
+            f"Both similar and dissimilar pairs are required; all {len(same)} pairs are {kind}."
+        )
 
 
 def pair_distances(points: Points, rows: NDArray) -> NDArray:
@@ -87,19 +89,21 @@ def pair_distances(points: Points, rows: NDArray) -> NDArray:
     >>> pair_distances(np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[0, 1]]))
     array([5.])
     """
-    blocks = [rows[part].T for part in gen_batches(len(rows), BLOCK)]
+    blocks = [rows[part].T for part in gen_batches(len(rows), PAIRS_PER_BLOCK)]
     return np.concatenate([paired_euclidean_distances(points[i], points[j]) for i, j in blocks])
 
 
 def drawn_triplets(
     rows: NDArray, people: NDArray, size: int, rng: np.random.RandomState
 ) -> NDArray:
-    """So many distinct triplets (i, j, k), (i, j) a pair of one person and k of another.
+    """Random distinct triplets (i, j, k), with (i, j) a pair of one person and k of another.
 
     Parameters
     ----------
-    rows : array of shape (m, 2), row numbers; only those that occur are drawn
-    people : array of shape (n,), a number for the person of each row
+    rows : array of shape (m, 2), pairs of row indices; only rows that occur in them are drawn
+    people : array of shape (n,), the person of each row, as an integer
+    size : number of triplets
+    rng : chooses them
 
     Examples
     --------
@@ -109,7 +113,7 @@ def drawn_triplets(
     """
     if rows.size and rows.max() >= len(people):
         raise ValueError(
-            f"a pair names row {rows.max()}: people has the rows 0 to {len(people) - 1}."
+            f"Row index {rows.max()} is out of bounds for people with {len(people)} entries."
         )
     images = np.unique(rows)
     images = images[np.argsort(people[images], kind="stable")]
@@ -122,16 +126,17 @@ def drawn_triplets(
     total = int(n_others.sum())
     if total == 0:
         raise ValueError(
-            "the pairs give no triplets: two images of one person and one of another are needed."
+            "The pairs yield no triplets: two rows of one person and one of another are required."
         )
     if not 1 <= size <= total:
         raise ValueError(
-            f"n_triplets={size} will not do: the pairs give {total} triplets, so 1 to that."
+            f"The 'n_triplets' parameter must be an int in the range [1, {total}], the number of "
+            f"triplets that the pairs yield. Got {size} instead."
         )
     numbers = sample_without_replacement(total, size, random_state=rng)
     ends = np.cumsum(n_others)
     which = np.searchsorted(ends, numbers, side="right")
     steps = numbers - (ends - n_others)[which]
-    # So many further round from the end of the person's own images.
+    # Images are sorted by person: count on from the end of the person's own, cyclically.
     others = images[(end[which] + steps) % len(images)]
     return np.column_stack([near[which], others])

@@ -1,8 +1,9 @@
-"""Base class of the estimators: everything that is possible once a metric is learned."""
+"""Base class of the estimators: the methods of a fitted estimator."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,19 +17,15 @@ from boostmetric.data.dask_points import DaskPoints
 from boostmetric.data.pairs import split_pairs
 from boostmetric.data.points import Points, as_points
 from boostmetric.engines import Dask
-from boostmetric.metric import Metric
-from boostmetric.plain import from_plain, to_plain
-from boostmetric.solvers import Status
+from boostmetric.metric import Metric, distance, squared_pair_distances
 
 
 class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Base of the estimators: `fit` sets `metric_` and `components_`; the rest is here."""
+    """Base of the estimators: `fit` sets `metric_` and `components_`; methods use the latter."""
 
     metric_: Metric
     components_: NDArray
     _takes_sparse: ClassVar[bool] = False
-
-    _stored_as_plain: ClassVar[tuple[type, ...]] = (Metric, Status)
 
     def transform(self, X: ArrayLike | Points) -> NDArray:
         """Points whose Euclidean distance is the learned metric, X·components_ᵀ.
@@ -47,15 +44,16 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return transformed
 
     def get_mahalanobis_matrix(self) -> NDArray:
-        """M, a new array of shape (D, D)."""
+        """M = components_ᵀ·components_, a new array of shape (D, D) in float64."""
         check_is_fitted(self, "components_")
-        return self.metric_.matrix
+        components = self.components_.astype(np.float64)
+        return components.T @ components
 
     def get_metric(self) -> Callable[..., float]:
         """The distance as a function of two points, f(u, v, squared=False).
 
-        It can be passed as `metric` to scikit-learn's neighbor searches, and pickled;
-        transforming the points first is much faster.
+        The points are arrays of shape (D,) or (1, D). The function can be pickled, and passed as
+        `metric` to scikit-learn's neighbor searches; transforming the points first is much faster.
 
         Examples
         --------
@@ -66,31 +64,24 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         True
         """
         check_is_fitted(self, "components_")
-        return self.metric_.distance
+        return partial(distance, self.components_)
 
     def pair_distance(self, pairs: ArrayLike, X: ArrayLike | Points | None = None) -> NDArray:
         """Distances within pairs, not squared, of shape (m,).
 
         Parameters
         ----------
-        pairs : array of shape (m, 2) of row numbers of X, or of shape (m, 2, D), the points
-        X : array of shape (n, D); only with row numbers
+        pairs : array of shape (m, 2) of row indices of X, or of shape (m, 2, D), the points
+        X : array of shape (n, D); only with row indices
         """
         check_is_fitted(self, "components_")
         rows, X = split_pairs(pairs, X)
         points = self._validate_points(X, reset=False)
-        return self.metric_.pair_distances(points, rows)
+        return np.sqrt(squared_pair_distances(points, self.components_, rows))
 
     def pair_score(self, pairs: ArrayLike, X: ArrayLike | Points | None = None) -> NDArray:
         """The negative of `pair_distance`: the higher, the more similar."""
         return -self.pair_distance(pairs, X)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = to_plain(super().__getstate__(), self._stored_as_plain)
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(from_plain(state, self._stored_as_plain))
 
     @property
     def _n_features_out(self) -> int:

@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from boostmetric._validation import is_count
 from boostmetric._version import __version__
 from boostmetric._warn import warn
 from boostmetric.data.dask_points import collect, content_of, is_collection
@@ -29,7 +30,7 @@ from boostmetric.evaluation.knn import satisfied_share
 from boostmetric.metric import Metric
 from boostmetric.neighbors import Index
 from boostmetric.problem import Comparisons, Loss, Regularizer
-from boostmetric.solvers import DEFAULT_ALPHA, Outcome, Status, is_count
+from boostmetric.solvers import DEFAULT_ALPHA, Outcome, Status
 
 WITHOUT_EFFECT = ("checkpoint", "engine", "n_jobs", "verbose", "warm_start")
 """Parameters that do not change the result of a fit, given where it starts, but for rounding."""
@@ -290,7 +291,6 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         held_out = None
         if settings.early_stopping:
             if checkpoint is not None and checkpoint.held_out is not None:
-                checkpoint.check_held_out(data.n_examples)
                 held_out = HeldOut(data, checkpoint.held_out, settings, checkpoint.best_error)
             else:
                 held_out = HeldOut.split(data, settings, check_random_state(self.random_state))
@@ -381,7 +381,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         settings = Settings.from_params(self.get_params(deep=False))
         points = self._validate_points(X, reset=False)
         data = TrainingData.validate(points, y, comparisons, None)
-        return satisfied_share(self.metric_, points, data.compare(points, settings))
+        metric = Metric.from_components(self.components_)
+        return satisfied_share(metric, points, data.compare(points, settings))
 
     def _open_checkpoint(
         self, settings: Settings, data: TrainingData, base: NDArray | None, start: Metric | None

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length
 
+from boostmetric._validation import check_parameter, is_count, is_real
 from boostmetric.data.labels import as_indicator, check_labels, single_labels
 from boostmetric.data.points import Points, deviations
 from boostmetric.engines import as_engine, single_blas_thread
@@ -28,7 +29,7 @@ from boostmetric.estimators.training_data import ShouldStop
 from boostmetric.evaluation.knn import knn_error
 from boostmetric.metric import Metric
 from boostmetric.problem import Comparisons
-from boostmetric.solvers import Boosting, Status, check_parameter, is_count, is_real
+from boostmetric.solvers import Boosting, Status
 
 _HINGE = {"loss": "squared_hinge", "alpha": 1e-4, "max_iter": 300}
 
@@ -155,8 +156,6 @@ class BoostMetricCV(LearnedMetric):
     >>> learner.best_params_["init"]
     'lda'
     """
-
-    _stored_as_plain = (*LearnedMetric._stored_as_plain, Trial, PassSummary)
 
     def __init__(
         self,

@@ -16,8 +16,8 @@ from boostmetric.metric import Metric
 def with_origin(metric: Metric, estimator: Any, facts: Mapping[str, Any]) -> Metric:
     """The metric with the names of an estimator's features, and with facts about the fit.
 
-    To the given facts it adds "estimator" (the class), "boostmetric" (the version), "made" (the
-    time, UTC) and "parameters".
+    The class ("estimator"), the version ("boostmetric"), the time in UTC ("made") and the
+    "parameters" are added to the given facts.
 
     Examples
     --------
@@ -42,10 +42,7 @@ def with_origin(metric: Metric, estimator: Any, facts: Mapping[str, Any]) -> Met
 
 
 def as_json(value: Any) -> Any:
-    """The value if JSON can hold it, with lists for tuples; of anything else its repr.
-
-    NaN and the infinities stay: `_archive` has a way to write them. The repr of an array leaves
-    most of a large one out.
+    """The value in types that JSON has: tuples become lists, other objects become their repr.
 
     >>> as_json({"n_neighbors": (5, 10), "tol": np.float32(0.5), "init": np.eye(1)})
     {'n_neighbors': [5, 10], 'tol': 0.5, 'init': 'array([[1.]])'}

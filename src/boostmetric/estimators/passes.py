@@ -104,7 +104,7 @@ def one_pass(
         )
     except SnapshotError as error:
         assert checkpoint is not None
-        checkpoint.reject(str(error), error)
+        checkpoint.reject(error)
     return Pass(base, fit.outcome())
 
 
@@ -140,7 +140,6 @@ def run_passes(
     is_interrupted = None if monitor is None else monitor.is_interrupted
     for number, of_pass in enumerate(settings):
         if checkpoint is not None and number < len(known):
-            checkpoint.check_pass(number, X.shape[1] if base is None else base.shape[0])
             done = Pass(base, known[number])
         else:
             try:
@@ -205,7 +204,7 @@ def _observers(
     if held_out is not None:
         stopping = held_out.begin_pass(points, start)
         if checkpoint is not None and checkpoint.running:
-            checkpoint.resume_early_stopping(stopping, points.shape[1])
+            stopping.resume(checkpoint.stopping)
         observers.append(stopping)
     if checkpoint is not None:
 

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from boostmetric._validation import check_parameter, is_count, is_real
 from boostmetric.estimators.initial import INITS
 from boostmetric.neighbors import Index, check_index
 from boostmetric.problem import Trace
-from boostmetric.solvers import SolverSettings, check_parameter, is_count, is_real
+from boostmetric.solvers import SolverSettings
 
 COUNT = "an int in the range [1, inf)"
 FRACTION = "a float in the range (0.0, 1.0)"

@@ -16,14 +16,7 @@ from boostmetric.solvers.loop import (
     with_prefix,
 )
 from boostmetric.solvers.proposal import Memory
-from boostmetric.solvers.settings import (
-    DEFAULT_ALPHA,
-    SOLVERS,
-    SolverSettings,
-    check_parameter,
-    is_count,
-    is_real,
-)
+from boostmetric.solvers.settings import DEFAULT_ALPHA, SOLVERS, SolverSettings
 
 __all__ = [
     "DEFAULT_ALPHA",
@@ -37,11 +30,8 @@ __all__ = [
     "SnapshotError",
     "SolverSettings",
     "Status",
-    "check_parameter",
     "history_from",
     "history_table",
-    "is_count",
-    "is_real",
     "leading_eigenpairs",
     "with_prefix",
 ]

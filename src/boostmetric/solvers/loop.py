@@ -72,6 +72,9 @@ class Status(Enum):
     def __str__(self) -> str:
         return f"{self.name}: {self.value}"
 
+    def __reduce__(self) -> tuple[type[Status], tuple[str]]:
+        return Status, (self.value,)  # skops calls this one, and Enum has only __reduce_ex__
+
 
 @dataclass(frozen=True)
 class Iteration:

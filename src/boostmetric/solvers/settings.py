@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
 from typing import Any
 
+from boostmetric._validation import check_parameter, is_count, is_real
 from boostmetric.problem import LOSSES, REGULARIZERS, Hinge, Loss, Operator, Regularizer, as_loss
 from boostmetric.solvers import corrective, hinge
 from boostmetric.solvers.corrective import TotallyCorrective
@@ -31,27 +31,6 @@ MIN_TERMS_FOR_BATCHES = 10_000
 
 MAX_MEASURES = 1 << 25
 """Measures of the directions of a batch that are held in memory (256 MB in float64)."""
-
-
-def check_parameter(name: str, value: Any, is_valid: bool, expected: str) -> None:
-    """Raise a ValueError in the wording of scikit-learn unless the value is valid.
-
-    >>> check_parameter("max_iter", 0, False, "an int in the range [1, inf)")
-    Traceback (most recent call last):
-    ValueError: The 'max_iter' parameter must be an int in the range [1, inf). Got 0 instead.
-    """
-    if not is_valid:
-        raise ValueError(f"The {name!r} parameter must be {expected}. Got {value!r:.200} instead.")
-
-
-def is_count(value: Any) -> bool:
-    """Whether a value is an integer of at least 1."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
-
-
-def is_real(value: Any, low: float = 0.0, high: float = float("inf")) -> bool:
-    """Whether a value is a number in [low, high)."""
-    return isinstance(value, Real) and not isinstance(value, bool) and low <= float(value) < high
 
 
 @dataclass(frozen=True)
