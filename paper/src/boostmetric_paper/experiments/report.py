@@ -449,7 +449,7 @@ def runtime(cells: Cells) -> tuple[str, Figure]:
         "full eigendecomposition."
     ]
     figure = Figure(figsize=(12, 4), layout="constrained")
-    panels = figure.subplots(1, len(counts), squeeze=False).ravel()
+    panels = figure.subplots(1, len(counts), squeeze=False, sharex=True, sharey=True).ravel()
     for axes, n_triplets in zip(panels, counts, strict=True):
         features = [D for n, D in sizes if n == n_triplets]
         rows: dict[str, list[str]] = {f"{D:,}": [] for D in features}
