@@ -246,7 +246,9 @@ def test_a_small_tree_is_ready(small: Path) -> None:
 
 def test_missing_images_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOOSTMETRIC_DATA", str(tmp_path))
-    with pytest.raises(DatasetError, match="no image of the class Motorbikes, airplanes. Download"):
+    with pytest.raises(
+        DatasetError, match=r"no image of the class Motorbikes, airplanes. Download"
+    ):
         ready("motorbikes")
 
 
@@ -259,7 +261,7 @@ def test_too_few_images_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_too_few_test_images_for_the_ranks_are_refused(small: Path) -> None:
     cell = Cell("caltech-faces", "100-words", "euclidean", 0)
-    with pytest.raises(ExperimentError, match="test part has 11 of 28 images, .* the 20 nearest"):
+    with pytest.raises(ExperimentError, match=r"test part has 11 of 28 images, .* the 20 nearest"):
         EXPERIMENTS["caltech-faces"].check_ready([cell])
 
 
@@ -268,7 +270,7 @@ def test_missing_packages_and_peers_are_named_before_any_image_is_read(
 ) -> None:
     monkeypatch.setenv("BOOSTMETRIC_DATA", str(tmp_path / "nowhere"))
     monkeypatch.setenv("BOOSTMETRIC_PEERS", str(tmp_path / "python"))
-    with pytest.raises(ExperimentError, match="^lmnn need the interpreter"):
+    with pytest.raises(ExperimentError, match=r"^lmnn need the interpreter"):
         ready("faces", "lmnn")
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(ImportError, match="opencv-python-headless is not installed"):

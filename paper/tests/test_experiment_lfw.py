@@ -167,7 +167,7 @@ def small_fold(rng: np.random.Generator, **changes: Any) -> Fold:
 
 def test_a_fold_with_a_tested_person_to_learn_from_is_refused(rng: np.random.Generator) -> None:
     with pytest.raises(
-        ValueError, match="^2 people are in the training part and in held-out pairs"
+        ValueError, match=r"^2 people are in the training part and in held-out pairs"
     ):
         small_fold(rng, train=np.array([0, 1, 15, 20]))
 
@@ -335,7 +335,7 @@ def test_cells_of_the_paper() -> None:
 
 def test_missing_data_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOOSTMETRIC_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(DatasetError, match="^There is no folder .*nowhere. Download lfw-funneled"):
+    with pytest.raises(DatasetError, match=r"^There is no folder .*nowhere. Download lfw-funneled"):
         EXPERIMENTS["lfw-small"].check_ready(small_cells())
 
 
@@ -343,6 +343,6 @@ def test_missing_data_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_seed_without_a_fold_is_refused() -> None:
     with pytest.raises(
         ExperimentError,
-        match="^lfw-small: best on 8D, seed 3: the seed is the number of a fold, .* have 3 folds",
+        match=r"^lfw-small: best on 8D, seed 3: the seed is the number of a fold, .* have 3 folds",
     ):
         EXPERIMENTS["lfw-small"].check_ready(small_cells(["8D"], ["best"], [0, 3]))

@@ -131,7 +131,7 @@ def test_folder_comes_from_the_environment(
     )
     assert os.listdir(tmp_path) == ["diabetes_pima.npz"]
     monkeypatch.delenv("BOOSTMETRIC_DATA")
-    with pytest.raises(DatasetError, match="requires a folder .* set BOOSTMETRIC_DATA"):
+    with pytest.raises(DatasetError, match=r"requires a folder .* set BOOSTMETRIC_DATA"):
         fetch(
             "diabetes",
         )
@@ -154,7 +154,7 @@ def test_a_wrong_checksum_is_refused_and_nothing_kept(
         X, labels = X[:-1], labels[:-1]
     answer(monkeypatch, lambda home: as_openml("diabetes", X, labels))
     with pytest.raises(
-        DatasetError, match="other data as diabetes.* 768 rows of 8 numbers"
+        DatasetError, match=r"other data as diabetes.* 768 rows of 8 numbers"
     ) as caught:
         fetch("diabetes", tmp_path)
     assert "\n" not in str(caught.value)
@@ -231,7 +231,7 @@ def test_an_interrupted_fetch_leaves_the_folder_as_it_was(
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DatasetError, match="Cannot write .*letter.npz: "):
+    with pytest.raises(DatasetError, match=r"Cannot write .*letter.npz: "):
         fetch("letter", tmp_path / "file")
 
 

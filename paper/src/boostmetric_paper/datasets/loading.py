@@ -247,9 +247,7 @@ def _arrays(path: Path) -> tuple[NDArray, NDArray]:
 
 def _check(X: NDArray, labels: NDArray, entry: Entry, file: File) -> None:
     if X.dtype.kind not in "uif" or labels.dtype.kind not in "ui":
-        raise ValueError(
-            f"X must be numeric and y of integers, got {X.dtype} and {labels.dtype}"
-        )
+        raise ValueError(f"X must be numeric and y of integers, got {X.dtype} and {labels.dtype}")
     if X.shape != file.shape or labels.shape != file.shape[:1]:
         raise ValueError(
             f"X and y must have shapes {file.shape} and {file.shape[:1]}, "

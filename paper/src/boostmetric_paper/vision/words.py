@@ -166,7 +166,7 @@ class BagOfVisualWords(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             warnings.warn(
                 f"{n_empty} of {len(images)} images have no descriptors, so their histograms are "
                 "zero. Remove these images, or use points='dense'.",
-                stacklevel=2,
+                stacklevel=3,  # scikit-learn wraps `transform`
             )
         return NORMS[self.norm](counts)
 
