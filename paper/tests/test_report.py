@@ -73,7 +73,6 @@ def test_table_1(tmp_path: Path) -> None:
         "not finished in 600 s (1 runs); 2 of 3 splits",
     ]
     assert row(details, "usps", "BoostMetricCV")[:2] == ["1.00", "2.00"]
-    assert row(details, "usps", "LMNN")[4] == "not run"
     # Over the two splits that both have: 0.03 / 0.07.
     assert row(ratios, "LDA") == [f"0.43 / {6.96 / 4.78:.2f}"]
     assert [line[:2] for line in ranks[2:]] == [

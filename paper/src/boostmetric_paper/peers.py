@@ -143,7 +143,7 @@ def fit_in_subprocess(
         source, target = Path(folder, "in.npz"), Path(folder, "out.npz")
         np.savez(source, X=X, y=np.unique(y, return_inverse=True)[1])
         # -P: the folder of this file is not a place to import from.
-        command = [python, "-P", __file__, name, source, target, json.dumps(options)]
+        command = [str(python), "-P", __file__, name, str(source), str(target), json.dumps(options)]
         try:
             done = subprocess.run(
                 command,

@@ -160,7 +160,8 @@ def slope(seconds: Mapping[int, float], min_features: int = 0) -> float | None:
     used = [(D, time) for D, time in seconds.items() if min_features <= D]
     if len(used) < 2:
         return None
-    return float(np.polyfit(*np.log(np.array(used)).T, 1)[0])
+    features, times = np.log(np.array(used)).T
+    return float(np.polyfit(features, times, 1)[0])
 
 
 def names_of(cells: Cells, series: bool = False) -> tuple[list[str], list[str]]:
@@ -293,8 +294,8 @@ def table1(cells: Cells) -> tuple[str, Figure]:
     ranks = []
     for method, rank in average_ranks(cells).items():
         known = [(r, d) for d in datasets if (r := ratio(cells, d, method)) is not None]
-        worst, dataset = max(known)
-        ranks.append([title_of(method), number(rank), f"{len(known)}", f"{worst:.2f} ({dataset})"])
+        worst = "{:.2f} ({})".format(*max(known)) if known else "–"
+        ranks.append([title_of(method), number(rank), f"{len(known)}", worst])
     parts = [
         "3-NN test error in percent, ours / the paper's; † failed, – not available. "
         f"{verdicts['within']} errors are within √(s² + s′²) of the paper's, where s and s′ are "
