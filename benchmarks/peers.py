@@ -1,11 +1,12 @@
-"""BoostMetric beside its peers on `letter` and `usps`: seconds, memory, and 3-NN test error.
+"""BoostMetric and other packages on `letter` and `usps`: seconds, memory, and 3-NN test error.
 
     make peers
     BOOSTMETRIC_DATA=folder python benchmarks/peers.py [--write]
 
-Each fit is a process of its own (`peer.py`), with one thread, ten minutes and 16 GB. What was
-measured is in peers.jsonl, one line for each dataset and method, so an interrupted run goes on
-where it stopped. `--race` runs SCML and BoostMetric alternately on `letter`. It needs Linux.
+Each fit is a process with one thread, ten minutes and 16 GB (`boostmetric_paper.peers`). The
+measurements are in peers.jsonl, one line per dataset and method, so an interrupted run is resumed.
+`--race` runs SCML and BoostMetric alternately on `letter`. Requires Linux; run it in the root of
+the repository.
 """
 
 from __future__ import annotations
@@ -14,9 +15,7 @@ import argparse
 import datetime
 import json
 import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -27,12 +26,17 @@ import report
 from numpy.typing import NDArray
 
 from boostmetric import knn_error
-from boostmetric.cli import peer
-from boostmetric.cli.peer import MEMORY, PEERS
 from boostmetric_paper.datasets import load
 from boostmetric_paper.experiments.cells import machine
+from boostmetric_paper.peers import (
+    MEMORY_GB,
+    PEERS,
+    PeerError,
+    fit_in_subprocess,
+    peers_python,
+)
 
-TITLE = "Beside other packages"
+TITLE = "Comparison with other packages"
 
 MEASURED = Path(__file__).with_name("peers.jsonl")
 
@@ -40,20 +44,11 @@ DATASETS = ("letter", "usps")
 
 METHODS = [*PEERS, "euclidean"]
 
-OURS = "boostmetric"
-
-RIVAL = "scml"
-"""Whom `--race` is against."""
-
-HERE = ("boostmetric", "scikit-learn")
-"""The packages of the interpreter that runs this; the others are in the environment `PYTHON`."""
-
-PYTHON = Path(__file__).parents[1] / ".venv-peers" / "bin" / "python"
+OURS, RIVAL = "boostmetric", "scml"
+"""The methods of `--race`."""
 
 REPEATS, SHORT = 3, 60.0
-"""A fit of fewer than so many seconds is repeated, and the minimum counts."""
-
-THREADS = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""A fit that takes less than `SHORT` seconds is repeated, and the minimum counts."""
 
 Record = dict[str, Any]
 
@@ -73,55 +68,36 @@ def error_of(dataset: str, L: NDArray) -> float:
 
 
 def euclidean(L: NDArray) -> bool:
-    """Whether LᵀL is a multiple of the identity: the fit ended where it began."""
+    """Whether LᵀL is a multiple of the identity: nothing was learned."""
     M = L.T @ L
     return bool(np.allclose(M, M[0, 0] * np.eye(len(M)), rtol=0, atol=1e-4 * abs(M[0, 0])))
 
 
-def versions(printed: bytes | None) -> Record:
-    """The first line that peer.py printed, if it came so far."""
-    lines = (printed or b"").splitlines()
-    return {"versions": json.loads(lines[0])} if lines else {}
-
-
 def run(dataset: str, method: str, limit: float) -> Record:
-    """One fit: what peer.py wrote, or why there is nothing."""
-    python = Path(sys.executable) if PEERS[method].package in HERE else PYTHON
-    if not python.exists():
-        sys.exit(f"{PEERS[method].package} has an environment of its own: run `make peers` first")
+    """One fit: its measurements, or why it failed."""
+    if PEERS[method].is_external and not peers_python().exists():
+        sys.exit(f"{PEERS[method].package} has its own environment: run `make peers` first")
     A, a, _, _ = data_of(dataset)
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, "in.npz"), Path(folder, "out.npz")
-        np.savez(source, X=A, y=a)
-        command = [str(python), peer.__file__, method]
-        try:
-            ended = subprocess.run(
-                [*command, str(source), str(target)],
-                env={**os.environ, **THREADS},
-                timeout=limit,
-                capture_output=True,
-            )
-        except subprocess.TimeoutExpired as late:
-            failure = f"not finished in {limit:g} s"
-            return {"failure": failure, "limit": limit, **versions(late.stdout)}
-        made = versions(ended.stdout)
-        if ended.returncode:
-            said = ended.stderr.decode(errors="replace").strip().splitlines()
-            last = said[-1] if said else f"ended with {ended.returncode}"
-            if "MemoryError" in last or "bad_alloc" in last:
-                last = f"needs more than {MEMORY} GB"
-            return {"failure": last[:200], **made}
-        with np.load(target, allow_pickle=False) as file:
-            L = file["L"]
-            measured = {key: float(file[key]) for key in ("seconds", "processor", "memory")}
-    if not np.isfinite(L).all():
-        return {"failure": "the learned map is not finite", **made}
-    learned = {"shape": L.shape, "euclidean": euclidean(L), "error": error_of(dataset, L)}
-    return {**measured, **learned, **made}
+    try:
+        learned = fit_in_subprocess(method, A, a, timeout=limit)
+    except PeerError as error:
+        is_late = str(error).startswith("not finished")
+        return {"failure": str(error), **({"limit": limit} if is_late else {})}
+    L, measures = learned.L, learned.measures
+    assert L is not None
+    return {
+        "seconds": measures["fit_seconds"],
+        "processor": measures["processor_seconds"],
+        "memory": measures["memory"],
+        "shape": L.shape,
+        "euclidean": euclidean(L),
+        "error": error_of(dataset, L),
+        "versions": measures["versions"],
+    }
 
 
 def record(dataset: str, method: str, runs: list[Record]) -> Record:
-    """The runs as one line of the file: least seconds, most memory, all times."""
+    """Store the runs as one line: smallest time, largest memory, all times."""
     kept: Record = {"dataset": dataset, "method": method}
     finished = [each for each in runs if "failure" not in each]
     if len(finished) < len(runs):
@@ -136,7 +112,7 @@ def record(dataset: str, method: str, runs: list[Record]) -> Record:
     line = json.dumps(kept) + "\n"
     handle = os.open(MEASURED, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        os.write(handle, line.encode())  # one write: the line is there or it is not
+        os.write(handle, line.encode())  # a single write is atomic
     finally:
         os.close(handle)
     print(line, end="", file=sys.stderr, flush=True)
@@ -144,7 +120,7 @@ def record(dataset: str, method: str, runs: list[Record]) -> Record:
 
 
 def measure(dataset: str, method: str, limit: float) -> Record:
-    """A new line of the file."""
+    """Measure a method, and store it."""
     runs: list[Record] = []
     while method in PEERS and len(runs) < REPEATS:
         runs.append(run(dataset, method, limit))
@@ -154,7 +130,7 @@ def measure(dataset: str, method: str, limit: float) -> Record:
 
 
 def race(limit: float) -> str:
-    """SCML and BoostMetric alternately on `letter`; both become lines of the file."""
+    """SCML and BoostMetric alternately on `letter`; both are stored."""
     runs: dict[str, list[Record]] = {RIVAL: [], OURS: []}
     for _ in range(REPEATS):
         for method, done in runs.items():
@@ -183,7 +159,7 @@ def measured() -> dict[tuple[str, str], Record]:
 
 
 def outdated(kept: Record | None, limit: float) -> bool:
-    """Whether there is no line yet, or one that ran out of less time than there is now."""
+    """Whether there is no line yet, or one that failed with a smaller limit."""
     return kept is None or kept.get("limit", limit) < limit
 
 
@@ -191,7 +167,9 @@ def title_of(method: str) -> str:
     if method not in PEERS:
         return "Euclidean distance"
     peer = PEERS[method]
-    return peer.title if peer.package == "boostmetric" else f"{peer.package}'s {peer.title}"
+    if peer.package == "boostmetric":
+        return peer.title
+    return f"{peer.title.removesuffix(' of mlpack')} of {peer.package}"
 
 
 def row(kept: Record, ours: Record) -> str:
@@ -217,20 +195,19 @@ def ratio(theirs: float, ours: float) -> str:
 
 
 def packages(records: Iterable[Record]) -> str:
-    """The versions of each method's package and of scikit-learn beside it, in words."""
+    """The versions of each method's package and of its scikit-learn."""
     found = set()
     for each in records:
         if "versions" in each:
-            package, beside = PEERS[each["method"]].package, each["versions"]["scikit-learn"]
+            package = PEERS[each["method"]].package
             version = f"{package} {each['versions'][package]}"
-            found.add(
-                version if package == "scikit-learn" else f"{version} (scikit-learn {beside})"
-            )
+            sklearn = f" (scikit-learn {each['versions']['scikit-learn']})"
+            found.add(version + sklearn * (package != "scikit-learn"))
     return ", ".join(sorted(found))
 
 
 def table(datasets: Iterable[str], methods: Iterable[str]) -> str:
-    """What was measured, as Markdown; the best error first."""
+    """The measurements as Markdown, sorted by error."""
     cells = measured()
     methods = list(methods)
     chosen = [
@@ -245,12 +222,11 @@ def table(datasets: Iterable[str], methods: Iterable[str]) -> str:
     days = sorted(each["date"] for each in chosen)
     dates = dict.fromkeys([*days[:1], *days[-1:]])
     lines = [
-        "Each package with its defaults, one thread, a process of its own for each fit; the first "
-        "split of the experiments. Seconds are of the fit alone; those under "
-        f"{SHORT:g} are the least of {REPEATS}. Memory is the peak of the process less what it had "
-        f"before the fit; the limit is {MEMORY} GB. The error is that of the same 3-NN classifier "
-        "for all, on features that are not scaled. †: the fit ended where it began, at the "
-        "Euclidean distance.",
+        "Each package with its defaults, one thread and one process per fit, on the first split of "
+        f"the experiments. Seconds are those of the fit; below {SHORT:g} they are the minimum of "
+        f"{REPEATS}. Memory is the peak of the process beyond that before the fit; the limit is "
+        f"{MEMORY_GB} GB. The error is that of 3-NN on features that are not scaled. "
+        "†: the fit did not move from the Euclidean distance.",
         "",
         f"{packages(chosen)}; measured {' to '.join(dates)}.",
         "",
@@ -266,7 +242,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="put the table into RESULTS.md")
     parser.add_argument("--methods", nargs="+", choices=METHODS, help="in this order")
     parser.add_argument("--datasets", nargs="+", choices=DATASETS, default=DATASETS)
-    parser.add_argument("--again", nargs="+", choices=METHODS, default=[], help="measure anew")
+    parser.add_argument("--again", nargs="+", choices=METHODS, default=[], help="measure again")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds for one fit")
     parser.add_argument("--race", action="store_true", help="SCML against BoostMetric on letter")
     given = parser.parse_args()

@@ -1,32 +1,13 @@
-"""What several test modules share: the command, seeded data, and the folder of real data."""
+"""Fixtures of several test modules: seeded data, and the folder of real data."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-
-from boostmetric_paper.cli import main
-
-
-class Said(NamedTuple):
-    """What a command came to."""
-
-    code: int
-    out: str
-    err: str
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Said:
-    """Run the command line in this process."""
-    capsys.readouterr()
-    code = main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return Said(code, captured.out, captured.err)
 
 
 def read_only(*arrays: NDArray) -> None:

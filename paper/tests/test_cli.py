@@ -1,52 +1,31 @@
-"""The command itself: its help, and what it says of arguments that will not do."""
+"""The command: help, and the experiments on images with drawn images."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from .conftest import call
+from boostmetric_paper.cli import main
+from boostmetric_paper.experiments.registry import EXPERIMENTS
 
-COMMANDS = ["reproduce", "report", "data list", "data fetch"]
+from . import test_experiment_caltech, test_experiment_lfw, test_experiment_msrc
 
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_has_a_description_and_an_example(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    said = call(capsys, *command.split(), "--help")
-    assert (said.code, said.err) == (0, "")
-    assert said.out.startswith(f"Usage: boostmetric-paper {command}")
-    assert f"Example: boostmetric-paper {command}" in said.out
-    assert max(map(len, said.out.splitlines())) <= 80
+EXPERIMENTS_ON_IMAGES = ("caltech-motorbikes", "caltech-faces", "msrc", "lfw")
 
 
-def test_help_of_the_whole_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    text = call(capsys, "--help").out.split("Commands:")[1]
-    listed = [line.split()[0] for line in text.splitlines() if line.strip()]
-    assert listed[:3] == ["reproduce", "report", "data"]
-    assert "..." not in text
+@pytest.mark.parametrize("command", ["", "reproduce", "report", "data fetch"])
+def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: boostmetric-paper {command}")
+    assert f"Example: boostmetric-paper {command}" in text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "a command is needed (see boostmetric-paper --help)"),
-        (["dance"], "no such command 'dance' (see boostmetric-paper --help)"),
-        (["data"], "data needs an action, list or fetch (see boostmetric-paper data --help)"),
-    ],
-)
-def test_what_is_wrong_with_the_arguments_is_one_line(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(capsys, *arguments) == (2, "", f"boostmetric-paper: error: {said}\n")
-
-
-def test_module_runs_as_the_command_does(tmp_path: Path) -> None:
+def test_module_runs_the_command(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "boostmetric_paper", "data", "list"],
         cwd=tmp_path,
@@ -55,4 +34,46 @@ def test_module_runs_as_the_command_does(tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.returncode == 0
-    assert done.stdout.splitlines()[0].startswith("mnist")
+    assert done.stdout.startswith("mnist")
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("images")
+    test_experiment_caltech.draw(folder)
+    test_experiment_lfw.draw_faces(folder)
+    test_experiment_msrc.draw(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS_ON_IMAGES)
+def test_a_small_experiment_writes_lines_and_is_resumed(
+    name: str,
+    images: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("BOOSTMETRIC_DATA", str(images))
+    monkeypatch.setenv("BOOSTMETRIC_CACHE", str(tmp_path / "cache"))
+    command = ["reproduce", name, "--small", "--seeds", "0", "--results", str(tmp_path)]
+    command += ["--datasets", EXPERIMENTS[f"{name}-small"].datasets[0], "--methods", "euclidean"]
+    assert main(command) == 0
+    assert "1 of 1, " in capsys.readouterr().err
+    assert main([*command, "best" if name == "lfw" else "boostmetric-e"]) == 0
+    assert "1 cells computed, 1 existed already." in capsys.readouterr().out
+    records = list(map(json.loads, (tmp_path / f"{name}-small.jsonl").read_text().splitlines()))
+    assert [record["skipped"] for record in records] == [[], []]
+    assert not any("failure" in record for record in records)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS_ON_IMAGES)
+def test_without_images_the_error_says_what_to_download(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BOOSTMETRIC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("BOOSTMETRIC_DATA", str(tmp_path))
+    command = ["reproduce", name, "--small", "--methods", "euclidean"]
+    assert main([*command, "--results", str(tmp_path / "results")]) == 2
+    assert "Download" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()

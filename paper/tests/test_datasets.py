@@ -67,7 +67,7 @@ def test_split_is_a_random_partition_of_the_paper_s_sizes(sizes: tuple[int, int,
 
 @pytest.mark.parametrize("sizes", [(5, 5), (4, 4, 1), (6, 5, -1)])
 def test_split_refuses_sizes_that_do_not_add_up(sizes: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="add up to n=10"):
+    with pytest.raises(ValueError, match="sum to n=10"):
         paper_split(10, sizes, seed=0)
 
 
@@ -251,17 +251,17 @@ Arrays = dict[str, NDArray]
 @pytest.mark.parametrize(
     ("spoil", "text"),
     [
-        (lambda X, y: {"X": X[:-1], "y": y[:-1]}, r"\(767, 8\) and \(767,\), \(768, 8\) and"),
-        (lambda X, y: {"X": X.T, "y": y}, r"shapes \(8, 768\)"),
-        (lambda X, y: {"X": X, "y": y[:, None]}, r"\(768, 1\), \(768, 8\) and \(768,\) are"),
-        (lambda X, y: {"X": X / 846, "y": y}, "X goes from 0 to 1, 0 to 846 is needed"),
-        (lambda X, y: {"X": np.where(X == 5, np.nan, X), "y": y}, "X goes from nan to nan"),
-        (lambda X, y: {"X": X, "y": y + 1}, "y goes from 1 to 2, 0 to 1 is needed"),
-        (lambda X, y: {"X": X, "y": y - 1}, "y goes from -1 to 0, 0 to 1 is needed"),
-        (lambda X, y: {"X": X, "y": 1 - y}, "268 points are of class neg, 500 are needed"),
-        (lambda X, y: {"X": X, "y": y.astype(str)}, "numbers and integers are needed"),
-        (lambda X, y: {"X": X.astype(str), "y": y}, "numbers and integers are needed"),
-        (lambda X, y: {"X": X, "labels": y}, "it holds X, labels, X and y are needed"),
+        (lambda X, y: {"X": X[:-1], "y": y[:-1]}, r"\(768,\), got \(767, 8\) and \(767,\)"),
+        (lambda X, y: {"X": X.T, "y": y}, r"got \(8, 768\)"),
+        (lambda X, y: {"X": X, "y": y[:, None]}, r"got \(768, 8\) and \(768, 1\)"),
+        (lambda X, y: {"X": X / 846, "y": y}, "X must range from 0 to 846, got 0 to 1"),
+        (lambda X, y: {"X": np.where(X == 5, np.nan, X), "y": y}, "got nan to nan"),
+        (lambda X, y: {"X": X, "y": y + 1}, "y must range from 0 to 1, got 1 to 2"),
+        (lambda X, y: {"X": X, "y": y - 1}, "y must range from 0 to 1, got -1 to 0"),
+        (lambda X, y: {"X": X, "y": 1 - y}, "class neg must have 500 points, got 268"),
+        (lambda X, y: {"X": X, "y": y.astype(str)}, "X must be numeric and y of integers"),
+        (lambda X, y: {"X": X.astype(str), "y": y}, "X must be numeric and y of integers"),
+        (lambda X, y: {"X": X, "labels": y}, "it must contain X and y, got X, labels"),
         (lambda X, y: {"X": X.astype(object), "y": y}, "allow_pickle=False"),
     ],
 )
@@ -274,7 +274,7 @@ def test_a_file_of_other_data_is_refused_by_name(
     with pytest.raises(DatasetError, match=text) as caught:
         load("diabetes", tmp_path)
     assert str(caught.value).startswith(f"{path} is not diabetes: ")
-    assert str(caught.value).endswith("`boostmetric-paper data fetch diabetes` downloads it")
+    assert str(caught.value).endswith("Run `boostmetric-paper data fetch diabetes` to download it.")
     assert "\n" not in str(caught.value)
 
 
@@ -321,26 +321,26 @@ def test_a_truncated_copy_of_a_real_file_is_refused(
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("mnist", "`boostmetric-paper data fetch mnist` downloads it"),
-        ("usps", r"download and store, .*'usps.npz', X=X, y=y.*usps_all.mat .* 11000 x 256"),
-        ("yfaces", r"download and store, .*YaleB_32x32.mat .* from 0 to 37, X 2414 x 1024"),
+        ("mnist", "`boostmetric-paper data fetch mnist`"),
+        ("usps", "Download usps_all.mat .* 11000 x 256 .*'usps.npz', X=X, y=y"),
+        ("yfaces", "Download YaleB_32x32.mat .* from 0 to 37, X 2414 x 1024"),
     ],
 )
 def test_a_missing_file_or_folder_says_how_to_get_it(
     name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for folder in (tmp_path, tmp_path / "none"):
-        with pytest.raises(DatasetError, match=rf"there is no file .*{FILES[name]}: .*{text}"):
+        with pytest.raises(DatasetError, match=rf"There is no file .*{FILES[name]}. .*{text}"):
             load(name, folder)
     monkeypatch.delenv("BOOSTMETRIC_DATA", raising=False)
-    with pytest.raises(DatasetError, match=rf"no folder is given.* set BOOSTMETRIC_DATA.*{text}"):
+    with pytest.raises(DatasetError, match=rf"requires the folder .* set BOOSTMETRIC_DATA.*{text}"):
         load(name)
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     known = ", ".join(TABLE)
     for use in (load, describe):
-        with pytest.raises(DatasetError, match=f"no dataset 'cifar': known are {known}"):
+        with pytest.raises(DatasetError, match=f"no dataset 'cifar'. Choose from {known}"):
             use("cifar")
 
 
@@ -351,6 +351,6 @@ def test_description_is_a_line_with_the_sizes_and_whether_it_is_there(tmp_path: 
         words = line.split()
         assert words[:6] == [name, str(n), "x", str(d), str(n_classes), "classes"]
         assert words[6] == "/".join(map(str, sizes))
-        status = "built in" if name in BUILT_IN else "there" if name == "usps" else "missing"
+        status = "built in" if name in BUILT_IN else "available" if name == "usps" else "missing"
         assert line.endswith(f"  {status}")
         assert len(line) <= 100

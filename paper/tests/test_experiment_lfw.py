@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from boostmetric_paper.experiments.cells import Cell
 from boostmetric_paper.experiments.experiment import ExperimentError
 from boostmetric_paper.experiments.lfw import (
     LEVELS,
-    LFW,
     PAPER,
     SMALL,
     Fold,
@@ -25,18 +23,15 @@ from boostmetric_paper.experiments.lfw import (
     Recipe,
     Scores,
     accuracy,
-    cosine,
     data_digest,
-    equal_error_rate,
-    features,
-    load_faces,
     load_fold,
-    nearness,
     people_triplets,
-    rates,
-    scaled,
-    sphere,
+    roc_rates,
+    score_cosine,
+    score_distance,
+    whitened_within,
 )
+from boostmetric_paper.experiments.registry import EXPERIMENTS
 from boostmetric_paper.vision import load_lfw
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
@@ -92,17 +87,14 @@ def small_cells(
     methods: list[str] | None = None,
     seeds: list[int] | None = None,
 ) -> list[Cell]:
-    experiment = LFW["lfw-small"]
-    return list(
-        experiment.cells(datasets or experiment.datasets, methods or experiment.methods, seeds)
-    )
+    return EXPERIMENTS["lfw-small"].cells(datasets, methods, seeds)
 
 
 @pytest.mark.usefixtures("faces")
 def test_every_cell_of_the_small_experiment_has_a_record() -> None:
-    experiment, found = LFW["lfw-small"], {}
+    experiment, found = EXPERIMENTS["lfw-small"], {}
     cells = small_cells()
-    experiment.ready(cells)
+    experiment.check_ready(cells)
     for cell in cells:
         found[cell] = json.loads(json.dumps(experiment.run(cell)))
     for cell, record in found.items():
@@ -130,7 +122,7 @@ def test_every_cell_of_the_small_experiment_has_a_record() -> None:
 
 @pytest.mark.usefixtures("faces")
 @pytest.mark.parametrize("number", range(N_FOLDS))
-def test_who_is_judged_never_trains(number: int) -> None:
+def test_people_of_held_out_pairs_are_not_in_the_training_part(number: int) -> None:
     """By the names in pairs.txt, where fold f has the people 8f to 8f + 7."""
     fold = load_fold(SMALL, number, 8)
     people = load_lfw().people
@@ -145,7 +137,7 @@ def test_who_is_judged_never_trains(number: int) -> None:
 
 @pytest.mark.usefixtures("faces")
 def test_points_are_the_components_of_the_training_images() -> None:
-    """PCA by the singular vectors of the centred training descriptors, up to signs."""
+    """PCA by the singular vectors of the centered training descriptors, up to signs."""
     fold = load_fold(SMALL, 0, 8)
     X = np.stack([SMALL.describe(image) for image in load_lfw().images]).astype(np.float64)
     mean = X[fold.train].mean(axis=0)
@@ -175,16 +167,16 @@ def small_fold(rng: np.random.Generator, **changes: Any) -> Fold:
 
 def test_a_fold_with_a_tested_person_to_learn_from_is_refused(rng: np.random.Generator) -> None:
     with pytest.raises(
-        ValueError, match=r"^2 people are to be learned from and to be judged on\.$"
+        ValueError, match=r"^2 people are in the training part and in held-out pairs"
     ):
         small_fold(rng, train=np.array([0, 1, 15, 20]))
 
 
 def test_learners_are_thinned_person_by_person(rng: np.random.Generator) -> None:
     fold = small_fold(rng)
-    assert Counter(fold.learners()[1].tolist()) == {0: 1, 1: 2, 2: 3, 3: 4, 4: 5}
-    assert Counter(fold.learners(3)[1].tolist()) == {0: 1, 1: 2, 2: 3, 3: 3, 4: 3}
-    X, people = fold.learners(most=2, least=3)
+    assert Counter(fold.training_points()[1].tolist()) == {0: 1, 1: 2, 2: 3, 3: 4, 4: 5}
+    assert Counter(fold.training_points(3)[1].tolist()) == {0: 1, 1: 2, 2: 3, 3: 3, 4: 3}
+    X, people = fold.training_points(max_images=2, min_images=3)
     assert people.tolist() == [2, 2, 3, 3, 4, 4]
     for point, person in zip(X, people, strict=True):
         row = np.flatnonzero((point == fold.X).all(axis=1))
@@ -193,7 +185,7 @@ def test_learners_are_thinned_person_by_person(rng: np.random.Generator) -> None
 
 
 def test_triplets_are_of_two_images_of_one_and_one_of_another(rng: np.random.Generator) -> None:
-    X, people = small_fold(rng).learners(3)
+    X, people = small_fold(rng).training_points(3)
     made = people_triplets(X, people, 40, Recipe(1, {}), seed=0)
     near, far = made.pairs[made.near], made.pairs[made.far]
     assert len(made) == 40
@@ -205,7 +197,7 @@ def test_triplets_are_of_two_images_of_one_and_one_of_another(rng: np.random.Gen
 
 def test_impostor_is_the_nearest_of_those_drawn(rng: np.random.Generator) -> None:
     """After very many draws it is the nearest image of all others, found by brute force."""
-    X, people = small_fold(rng).learners(3)
+    X, people = small_fold(rng).training_points(3)
     made = people_triplets(X, people, 10, Recipe(400, {}), seed=0)
     squares = ((X[:, None] - X) ** 2).sum(axis=2)
     squares[people[:, None] == people] = np.inf
@@ -240,21 +232,13 @@ def judged_fold(known: str, tests: str, step: float = 1.0) -> Fold:
 )
 def test_threshold_comes_from_the_known_pairs(known: str, tests: str, right: float) -> None:
     fold = judged_fold(known, tests)
-    assert accuracy(fold, nearness(fold)) == right
-
-
-def test_equal_error_rate_of_an_example() -> None:
-    """Of "sdsd", at a threshold after the first two, half of each kind are wrong."""
-    fold = judged_fold("ssdd", "sdsd")
-    assert equal_error_rate(fold, nearness(fold)) == 0.5
-    fold = judged_fold("ssdd", "ssdd")
-    assert equal_error_rate(fold, nearness(fold)) == 0.0
+    assert accuracy(fold, score_distance(fold)) == right
 
 
 def test_curve_is_at_shares_of_the_known_pairs() -> None:
     """Pair by pair: a test is accepted where enough known pairs are farther apart."""
     fold = judged_fold("sdsdd", "ssdsd", step=0.5)
-    found = rates(fold, nearness(fold))
+    found = roc_rates(fold, score_distance(fold))
     known, tests = np.arange(5) + 1, 0.5 * np.arange(5) + 1.25
     shares = np.array([(known > distance).mean() for distance in tests])
     for name, kind in (("roc_found", "s"), ("roc_accepted", "d")):
@@ -263,8 +247,8 @@ def test_curve_is_at_shares_of_the_known_pairs() -> None:
         np.testing.assert_allclose(found[name], expected, atol=5e-5)
         assert found[name][0] == 1
 
-    stretched = Scores(*(np.exp(scores) for scores in nearness(fold)))
-    assert rates(fold, stretched) == found
+    stretched = Scores(*(np.exp(scores) for scores in score_distance(fold)))
+    assert roc_rates(fold, stretched) == found
 
 
 def test_cosine_forgets_lengths(rng: np.random.Generator) -> None:
@@ -272,8 +256,8 @@ def test_cosine_forgets_lengths(rng: np.random.Generator) -> None:
     lengths = rng.uniform(0.5, 2, size=(len(fold.X), 1))
     a, b = fold.X[fold.tests.rows[0]]
     expected = a @ b / np.sqrt((a @ a) * (b @ b))
-    assert cosine(fold).tests[0] == pytest.approx(expected)
-    np.testing.assert_allclose(cosine(fold.mapped(lambda X: X * lengths)), cosine(fold))
+    assert score_cosine(fold).tests[0] == pytest.approx(expected)
+    np.testing.assert_allclose(score_cosine(fold.mapped(lambda X: X * lengths)), score_cosine(fold))
 
 
 def test_sphere_shrinks_what_varies_within_people(rng: np.random.Generator) -> None:
@@ -289,25 +273,21 @@ def test_sphere_shrinks_what_varies_within_people(rng: np.random.Generator) -> N
         Pairs(np.array([[242, 243]]), np.array([True])),
         [],
     )
-    found = sphere(fold).X
+    found = whitened_within(fold).X
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1)
     assert np.mean(found[:240, 1] ** 2) > 0.8
-    np.testing.assert_allclose(scaled(fold).X[:240].std(axis=0), 1)
 
 
 @pytest.mark.usefixtures("faces")
 def test_what_was_computed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = Cell("lfw-small", "8D", "within-class-cosine", 1)
-    before = LFW["lfw-small"].run(cell)
+    before = EXPERIMENTS["lfw-small"].run(cell)
 
     def never() -> None:
         raise AssertionError("the images were read again")
 
     monkeypatch.setattr(lfw, "load_lfw", never)
-    assert LFW["lfw-small"].run(cell) == before
-    described = features(data_digest(), SMALL.describe)
-    assert described.shape == (N_PEOPLE * N_IMAGES, 9 * 3 * 128)
-    assert described.dtype == np.float32
+    assert EXPERIMENTS["lfw-small"].run(cell) == before
 
 
 def test_digest_goes_by_what_the_files_have(
@@ -334,14 +314,14 @@ def test_unreadable_images_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("BOOSTMETRIC_DATA", str(tmp_path))
     monkeypatch.setenv("BOOSTMETRIC_CACHE", str(tmp_path / "cache"))
     for _ in range(2):
-        faces = load_faces(data_digest())
-        assert faces.skipped == [broken.stem]
-        assert len(faces.people) == N_PEOPLE * N_IMAGES - 1
+        fold = load_fold(SMALL, 0, 8)
+        assert fold.skipped == [broken.stem]
+        assert len(fold.people) == N_PEOPLE * N_IMAGES - 1
 
 
 def test_cells_of_the_paper() -> None:
-    experiment = LFW["lfw"]
-    cells = list(experiment.cells(experiment.datasets, experiment.methods, None))
+    experiment = EXPERIMENTS["lfw"]
+    cells = experiment.cells()
     assert experiment.datasets == ("100D", "200D", "300D", "400D")
     table = [cell for cell in cells if cell.method.startswith("triplets=")]
     assert len(table) == 4 * 6 * 10
@@ -350,30 +330,19 @@ def test_cells_of_the_paper() -> None:
         assert {c.dataset for c in cells if c.method == once} == {"400D"}
     assert len(cells) == 240 + 10 * (4 * 4 + 2)
     assert len(set(cells)) == len(cells)
-    assert PAPER.describe.points == "found"
+    assert PAPER.describe.points == "detected"
 
 
 def test_missing_data_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOOSTMETRIC_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(DatasetError, match=r"^there is no folder .*nowhere: download lfw-funneled"):
-        LFW["lfw-small"].ready(small_cells())
+    with pytest.raises(DatasetError, match=r"^There is no folder .*nowhere. Download lfw-funneled"):
+        EXPERIMENTS["lfw-small"].check_ready(small_cells())
 
 
 @pytest.mark.usefixtures("faces")
 def test_a_seed_without_a_fold_is_refused() -> None:
     with pytest.raises(
         ExperimentError,
-        match=r"^lfw-small: best on 8D, seed 3: a seed is the number of a fold, and there are 3, "
-        r"from 0 on, of which two are needed\. Choose others with --seeds\.$",
+        match=r"^lfw-small: best on 8D, seed 3: the seed is the number of a fold, .* have 3 folds",
     ):
-        LFW["lfw-small"].ready(small_cells(["8D"], ["best"], [0, 3]))
-
-
-@pytest.mark.usefixtures("faces")
-def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> Callable[..., Any]:
-        raise ImportError(f"images need {name}")
-
-    monkeypatch.setattr(lfw, "needed", missing)
-    with pytest.raises(ImportError, match=r"^images need PIL\.Image$"):
-        LFW["lfw-small"].ready(small_cells())
+        EXPERIMENTS["lfw-small"].check_ready(small_cells(["8D"], ["best"], [0, 3]))

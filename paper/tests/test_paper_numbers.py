@@ -9,22 +9,14 @@ from typing import Any
 
 import pytest
 
-from boostmetric_paper.experiments.paper import (
-    DATASETS,
-    METHOD_NAMES,
-    paper_eigenvalues,
-    paper_error,
-    paper_seconds,
-    paper_sizes,
-    paper_table,
-    paper_table2,
-    paper_table2_cells,
-)
+from boostmetric_paper.experiments.methods import METHODS
+from boostmetric_paper.experiments.paper import PAPER, paper_score
+from boostmetric_paper.experiments.registry import EXPERIMENTS
+
+DATASETS = EXPERIMENTS["table1"].datasets
+TITLES = [method.title for name, method in METHODS.items() if name not in ("hinge", "recipe")]
 
 Cells = dict[tuple[str, str], Any]  # by row and column
-
-OURS = ("hinge", "recipe")
-"""The methods that the paper does not have."""
 
 SIZE_ROWS = {
     "# of samples": "samples",
@@ -101,24 +93,28 @@ def table1(source: str) -> tuple[Cells, Cells, Cells]:
 
 
 def test_sizes_of_table_1_are_the_papers(source: str) -> None:
-    ours = {(row, name): n for name in DATASETS for row, n in paper_sizes(name).items()}
+    rows = PAPER["table1"]["datasets"]
     sizes, _, _ = table1(source)
     assert len(sizes) == 9 * 7 - 4
-    assert ours == sizes
+    assert {(row, name): n for row, cells in rows.items() for name, n in cells.items()} == sizes
 
 
 def test_errors_of_table_1_are_the_papers(source: str) -> None:
     _, errors, _ = table1(source)
     assert len(errors) == 15 * 7 - 8
-    cells = {(METHOD_NAMES[m], d): paper_error(d, m) for m in METHOD_NAMES for d in DATASETS}
+    cells = {(m, d): paper_score("table1", "errors", m, d) for m in TITLES for d in DATASETS}
     assert {cell: value for cell, value in cells.items() if value} == errors
 
 
 def test_times_of_table_1_are_the_papers(source: str) -> None:
     _, _, times = table1(source)
     assert len(times) == 4 * 7
-    cells = {(METHOD_NAMES[m], d): paper_seconds(d, m) for m in METHOD_NAMES for d in DATASETS}
-    assert {cell: value for cell, value in cells.items() if value} == times
+    ours = {
+        (m, d): (n["less_than"], True) if isinstance(n, dict) else (n, False)
+        for m, row in PAPER["table1"]["seconds"].items()
+        for d, n in row.items()
+    }
+    assert ours == times
 
 
 def test_table_2_is_the_papers(source: str) -> None:
@@ -132,14 +128,14 @@ def test_table_2_is_the_papers(source: str) -> None:
     }
     assert len(papers) == 15
     assert papers == {
-        (d, v): paper_table2(d, v) for d, vs in paper_table2_cells().items() for v in vs
+        (d, v): paper_score("table2", d, v) for d, row in PAPER["table2"].items() for v in row
     }
 
 
 def test_object_categories_are_the_papers(source: str) -> None:
     head, *rows = (row for row in rows_of(source, "Table:objcate-acc") if len(row) == 4)
     *groups, average, deviation = ([float(cell) for cell in row[1:]] for row in rows)
-    table = paper_table("table3")
+    table = PAPER["table3"]
     assert len(groups) == 10
     for column, name in enumerate(head[1:]):
         assert table["groups"][name] == [row[column] for row in groups]
@@ -152,7 +148,7 @@ def test_face_accuracies_are_the_papers(source: str) -> None:
         row[0].replace(",", ""): dict(zip(head[1:], map(score, row[1:]), strict=True))
         for row in rows
     }
-    table = paper_table("table4")["accuracies"]
+    table = PAPER["table4"]["accuracies"]
     assert papers == {n: {d: tuple(cell) for d, cell in row.items()} for n, row in table.items()}
 
 
@@ -162,7 +158,7 @@ def test_accuracies_of_other_systems_are_the_papers(source: str) -> None:
         scores = {"single": score(cells[0]), "multiple": score(cells[1])}
         if any(scores.values()):
             papers[name] = {column: cell for column, cell in scores.items() if cell}
-    table = paper_table("table5")["accuracies"]
+    table = PAPER["table5"]["accuracies"]
     ours = {n: {c: (*v, None)[:2] for c, v in row.items()} for n, row in table.items()}
     assert len(papers) == 11
     assert papers == ours
@@ -171,23 +167,19 @@ def test_accuracies_of_other_systems_are_the_papers(source: str) -> None:
 def test_eigenvalues_are_the_papers(source: str) -> None:
     found = re.search(r"are \$\\\{ ([\d., ]*), 0, \\cdots", source)
     assert found
-    assert paper_eigenvalues() == tuple(map(float, found[1].split(",")))
+    assert PAPER["circles"]["eigenvalues"] == [*map(float, found[1].split(","))]
 
 
-def test_every_row_of_the_paper_has_a_method() -> None:
-    names = {METHOD_NAMES[method] for method in METHOD_NAMES if method not in OURS}
-    assert names == set(paper_table("table1")["errors"])
-    assert set(paper_table("table1")["seconds"]) < names
-
-
-def test_tables_handed_out_are_copies() -> None:
-    paper_table("circles")["eigenvalues"].clear()
-    assert len(paper_eigenvalues()) == 3
+def test_every_row_and_column_of_the_paper_is_computed() -> None:
+    assert set(TITLES) == set(PAPER["table1"]["errors"]) > set(PAPER["table1"]["seconds"])
+    assert set(EXPERIMENTS["table2"].datasets) == set(PAPER["table2"])
+    for row in PAPER["table2"].values():
+        assert set(row) <= set(EXPERIMENTS["table2"].methods)
 
 
 def test_errors_on_motorbikes_are_those_in_the_text(source: str) -> None:
     text = " ".join(source.replace("\\%", "").replace("$", "").split())
-    for name, row in paper_table("motorbikes").items():
+    for name, row in PAPER["motorbikes"].items():
         (first, a), (second, b) = row["100-words"], row["200-words"]
         pattern = rf"{first} *\\pm *{a:.2f} *and *{second:.2f} *\\pm *{b}"
         assert re.search(pattern, text), name

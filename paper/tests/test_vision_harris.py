@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter, maximum_filter
 
 from boostmetric_paper.vision import Sift
-from boostmetric_paper.vision.harris import REACH, SCALES, harris_laplace
+from boostmetric_paper.vision.harris import SCALES, STRIDE, harris_laplace
 
 cv2 = pytest.importorskip("cv2", reason="SIFT needs OpenCV")
 
@@ -14,8 +14,8 @@ cv2 = pytest.importorskip("cv2", reason="SIFT needs OpenCV")
 def blob(width: float, height: float = 1.0) -> NDArray[np.uint8]:
     """A Gaussian of standard deviation `width` in the middle of 121 × 121 pixels."""
     y, x = np.mgrid[-60:61, -60:61]
-    grey = 40 + 200 * height * np.exp(-(x**2 + y**2) / (2 * width**2))
-    return np.rint(grey).astype(np.uint8)
+    gray = 40 + 200 * height * np.exp(-(x**2 + y**2) / (2 * width**2))
+    return np.rint(gray).astype(np.uint8)
 
 
 def boxes(seed: int) -> NDArray[np.uint8]:
@@ -41,11 +41,11 @@ def test_a_blob_stands_out_at_its_own_scale(width: float) -> None:
 def test_corners_are_maxima_of_the_measure() -> None:
     """The measure by another library, at every scale, away from the border."""
     image = boxes(0)
-    grey = image / 255
+    gray = image / 255
     expected = set()
-    for level in range(REACH, len(SCALES) - REACH, REACH):
+    for level in range(STRIDE, len(SCALES) - STRIDE, STRIDE):
         s = 0.7 * SCALES[level]
-        smooth = gaussian_filter(grey, s, mode="mirror")
+        smooth = gaussian_filter(gray, s, mode="mirror")
         rise_y, rise_x = np.gradient(smooth)
         xx, xy, yy = (
             s**2 * gaussian_filter(product, SCALES[level], mode="mirror")

@@ -47,14 +47,14 @@ def test_pixels_come_from_arrays_bytes_and_paths(tmp_path: Path) -> None:
     write(tmp_path / "a.png", pixels)
     for source in (pixels, encoded(pixels), tmp_path / "a.png", str(tmp_path / "a.png")):
         np.testing.assert_array_equal(read_image(source), pixels)
-        grey = pixels @ np.array([0.299, 0.587, 0.114])
-        np.testing.assert_allclose(read_image(source, grey=True), grey, atol=0.51)
+        gray = pixels @ np.array([0.299, 0.587, 0.114])
+        np.testing.assert_allclose(read_image(source, gray=True), gray, atol=0.51)
 
 
-def test_a_grey_file_has_three_channels_unless_grey_is_asked_for() -> None:
+def test_a_gray_file_has_three_channels_unless_gray() -> None:
     pixels = noise(0, 4, 6)
     np.testing.assert_array_equal(read_image(encoded(pixels)), np.stack([pixels] * 3, axis=-1))
-    np.testing.assert_array_equal(read_image(encoded(pixels), grey=True), pixels)
+    np.testing.assert_array_equal(read_image(encoded(pixels), gray=True), pixels)
     np.testing.assert_array_equal(read_image(pixels), pixels)
 
 
@@ -63,12 +63,8 @@ def test_a_grey_file_has_three_channels_unless_grey_is_asked_for() -> None:
     [((3,), "uint8"), ((3, 4, 4), "uint8"), ((0, 4), "uint8"), ((3, 4), "float64")],
 )
 def test_wrong_pixels_are_refused(shape: tuple[int, ...], dtype: str) -> None:
-    with pytest.raises(ImageError) as caught:
+    with pytest.raises(ImageError, match="must be a nonempty uint8 array"):
         read_image(np.zeros(shape, dtype=dtype))
-    assert str(caught.value) == (
-        f"an image came as an array of {dtype} of shape {shape}: give one of uint8, 0 to 255, of "
-        "shape (H, W) or (H, W, 3), without an empty side."
-    )
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "BMP"])
@@ -80,25 +76,21 @@ def test_truncated_images_cannot_be_read_wherever_they_end(form: str) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ImageError) as caught:
+    with pytest.raises(ImageError, match=r"There is no file .*no\.png"):
         read_image(tmp_path / "no.png")
-    assert str(caught.value) == f"there is no image {tmp_path / 'no.png'}: give the path of one."
 
 
 def test_pillow_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(ImportError) as caught:
+    with pytest.raises(ImportError, match="Pillow is not installed"):
         read_image(b"")
-    assert str(caught.value) == (
-        "images need Pillow, which is missing: pip install 'boostmetric_paper[vision]'"
-    )
 
 
 def test_images_are_decoded_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    images = Images([noise(i, 3, 4, 3) for i in range(4)], list("abcd"), grey=True)
+    images = Images([noise(i, 3, 4, 3) for i in range(4)], list("abcd"), gray=True)
     read: list[object] = []
 
-    def noted(source: NDArray[np.uint8], *, grey: bool) -> NDArray[np.uint8]:
+    def noted(source: NDArray[np.uint8], *, gray: bool) -> NDArray[np.uint8]:
         read.append(source)
         return source
 
@@ -121,9 +113,8 @@ def test_images_that_are_left_out_are_named_in_order() -> None:
 
 
 def test_images_need_a_name_each() -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=r"same length. Got 2 and 1"):
         Images([b"", b""], ["a"])
-    assert str(caught.value) == ("there are 2 images and 1 names: give one name for each image.")
 
 
 def caltech(folder: Path) -> None:
@@ -140,7 +131,7 @@ def caltech(folder: Path) -> None:
 @pytest.mark.parametrize("inner", ["101_ObjectCategories", "."])
 def test_caltech_is_read_from_its_folders(tmp_path: Path, inner: str) -> None:
     caltech(tmp_path / inner)
-    found = load_caltech101(tmp_path, ["airplanes", "Faces"], grey=False)
+    found = load_caltech101(tmp_path, ["airplanes", "Faces"], gray=False)
     assert found.class_names == ("airplanes", "Faces")
     assert found.images.skipped == ("Faces/image_0002.jpg",)
     assert found.y.tolist() == [0, 0, 0, 0, 1, 1]
@@ -168,7 +159,7 @@ def test_caltech_is_read_from_its_file(tmp_path: Path) -> None:
         names=names,
         target_names=["a", "b"],
     )
-    found = load_caltech101(tmp_path, ["b", "a"], grey=False)
+    found = load_caltech101(tmp_path, ["b", "a"], gray=False)
     assert found.images.names == ["b/1", "b/2", "a/2"]
     assert found.y.tolist() == [0, 0, 1]
     assert found.images.skipped == ("a/1",)
@@ -181,21 +172,15 @@ def test_an_empty_class_is_refused_before_any_image_is_read(
     caltech(tmp_path)
     (tmp_path / "Motorbikes").mkdir()
     monkeypatch.delattr("boostmetric_paper.vision.images.read_image")
-    with pytest.raises(DatasetError) as caught:
+    with pytest.raises(DatasetError, match=r"class Motorbikes, cars\. Download caltech"):
         load_caltech101(tmp_path, ["Faces", "Motorbikes", "cars"])
-    assert str(caught.value) == (
-        f"{tmp_path} has no image of the class Motorbikes, cars: download caltech-101.zip from "
-        "https://data.caltech.edu/records/mzrjq-6wc02, unpack 101_ObjectCategories.tar.gz of it, "
-        "and put the folder 101_ObjectCategories, with one folder for each class, into the folder "
-        "that you name."
-    )
 
 
 def test_a_class_of_which_no_image_can_be_read_is_refused(tmp_path: Path) -> None:
     caltech(tmp_path)
     (tmp_path / "cars").mkdir()
     (tmp_path / "cars" / "image_0001.jpg").write_bytes(b"no image")
-    with pytest.raises(DatasetError, match="has no image of the class cars: download"):
+    with pytest.raises(DatasetError, match=r"has no image of the class cars\. Download"):
         load_caltech101(tmp_path, ["Faces", "cars"])
 
 
@@ -206,16 +191,14 @@ def test_damaged_files_and_absent_folders_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: type, name: str
 ) -> None:
     monkeypatch.delenv("BOOSTMETRIC_DATA", raising=False)
-    with pytest.raises(DatasetError, match=f"^{name} is read from a folder, and none is given nor"):
+    with pytest.raises(DatasetError, match=f"^{name} requires a folder"):
         load()
-    with pytest.raises(
-        DatasetError, match=r"no: download .*that you name|no: download .*unpacks to"
-    ):
+    with pytest.raises(DatasetError, match=r"There is no folder .*no\. Download "):
         load(tmp_path / "no")
-    with pytest.raises(DatasetError, match=r"has no .*: download "):
+    with pytest.raises(DatasetError, match=r"has no .*\. Download "):
         load(tmp_path)
     (tmp_path / PACKED[name]).write_bytes(b"PK\x03\x04 broken")
-    with pytest.raises(DatasetError, match=r"npz is damaged \(.*\), so move it away: download"):
+    with pytest.raises(DatasetError, match=r"npz is damaged \(.*\); remove it\. Download"):
         load(tmp_path)
 
 
@@ -245,7 +228,7 @@ def test_lfw_is_read_from_its_folders_without_pairs_of_unreadable_images(tmp_pat
     assert found.is_same.tolist() == [True, False, True]
     assert found.folds.tolist() == [0, 0, 1]
     assert found.images[0].shape == (10, 10)
-    assert load_lfw(tmp_path, grey=False).images[0].shape == (10, 10, 3)
+    assert load_lfw(tmp_path, gray=False).images[0].shape == (10, 10, 3)
 
 
 def test_lfw_is_read_from_its_file(tmp_path: Path) -> None:
@@ -271,11 +254,11 @@ def test_lfw_is_read_from_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("1 1\nBo 1 2\n", "has 1 pairs and announces 1 folds of 2: download"),
-        ("1 1\nBo 1 2\nBo 1 Di 1\n", "names the image 'Di_0001', which is not there: download"),
-        ("1 1\nBo 1\nBo 1 Cy 1\n", r"is no list of pairs \(.*\): download"),
-        ("", r"is no list of pairs \(.*\): download"),
-        ("1 x\n", r"is no list of pairs \(.*\): download"),
+        ("1 1\nBo 1 2\n", "has 1 pairs instead of 1 folds of 2"),
+        ("1 1\nBo 1 2\nBo 1 Di 1\n", "contains the image 'Di_0001', which does not exist"),
+        ("1 1\nBo 1\nBo 1 Cy 1\n", "is not a list of pairs"),
+        ("", "is not a list of pairs"),
+        ("1 x\n", "is not a list of pairs"),
     ],
 )
 def test_wrong_lists_of_pairs_are_refused(tmp_path: Path, text: str, why: str) -> None:
@@ -294,19 +277,16 @@ def test_lists_of_pairs_of_the_development_sets_have_one_fold(tmp_path: Path) ->
     )
 
 
-def colours(labels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def colors(labels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     legend = np.array(list(LEGEND.values()), dtype=np.uint8)
     return legend[labels]
 
 
-def test_every_colour_of_the_legend_has_its_label() -> None:
+def test_every_color_of_the_legend_has_its_label() -> None:
     labels = np.random.default_rng(0).permutation(24).astype(np.uint8).reshape(4, 6)
-    np.testing.assert_array_equal(labels_of(colours(labels)), labels)
-    with pytest.raises(ImageError) as caught:
+    np.testing.assert_array_equal(labels_of(colors(labels)), labels)
+    with pytest.raises(ImageError, match=r"the color \(255, 0, 1\), which is not in"):
         labels_of(np.array([[[0, 0, 0], [255, 0, 1]]], dtype=np.uint8))
-    assert (
-        str(caught.value) == "a map has the colour (255, 0, 1), which the legend of MSRC has not."
-    )
 
 
 @pytest.mark.parametrize("folders", [("Images", "GroundTruth"), (".", ".")])
@@ -315,7 +295,7 @@ def test_msrc_is_read_from_its_folders(tmp_path: Path, folders: tuple[str, str])
     for name in ("1_1_s", "1_2_s", "2_10_s", "2_9_s", "8_1_s", "9_1_s"):
         write(tmp_path / folders[0] / f"{name}.bmp", noise(1, 5, 6, 3), "BMP")
         if name != "8_1_s":
-            seen = noise(2, 5, 6, 3) if name == "1_2_s" else colours(labels)
+            seen = noise(2, 5, 6, 3) if name == "1_2_s" else colors(labels)
             write(tmp_path / folders[1] / f"{name}_GT.bmp", seen, "BMP")
     found = load_msrc(tmp_path)
     assert found.images.names == found.maps.names == ["1_1_s", "2_9_s", "2_10_s"]

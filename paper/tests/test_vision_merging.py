@@ -72,21 +72,14 @@ def test_the_counts_stay_as_they_are() -> None:
 
 @pytest.mark.parametrize("n_groups", [0, 4])
 def test_a_wrong_number_of_groups_is_refused(n_groups: int) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=r"range \[1, 3\]"):
         merge_words(np.ones((3, 2)), n_groups)
-    assert str(caught.value) == (
-        f"n_groups={n_groups} will not do: there are 3 words, so 1 to that."
-    )
 
 
 @pytest.mark.parametrize("counts", [[[0, 0]], [[1, -1]], [[np.nan, 1]], [1, 2]])
 def test_wrong_counts_are_refused(counts: list[list[float]]) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="counts must be a finite array"):
         merge_words(np.array(counts, dtype=float), 1)
-    assert str(caught.value) == (
-        f"counts of shape {np.shape(counts)} will not do: give finite numbers of shape (words, "
-        "classes), none below 0 and some above."
-    )
 
 
 def test_histograms_are_summed_over_the_groups() -> None:
@@ -144,8 +137,5 @@ def test_no_region_gives_no_row() -> None:
 
 
 def test_words_that_do_not_fit_the_map_are_refused() -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="Got 3 words and 4 pixels"):
         region_histograms(np.zeros(3, np.intp), np.zeros((2, 2), np.uint8), 5, labels=[1])
-    assert str(caught.value) == (
-        "there are 3 words for a map of 4 pixels: give the word at each pixel."
-    )

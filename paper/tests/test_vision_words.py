@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from joblib import Memory
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.cluster import KMeans
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 
@@ -127,26 +129,22 @@ def test_images_without_points_have_zeros_and_are_counted(
     blank = np.full((30, 30), 128, dtype=np.uint8)
     bag = BagOfVisualWords(5, norm=norm, random_state=0).fit([blank, *images, blank])
     assert bag.n_empty_ == 2
-    with pytest.warns(UserWarning, match="have no descriptor") as caught:
+    with pytest.warns(UserWarning, match="2 of 3 images have no descriptors") as caught:
         histograms = bag.transform([images[0], blank, blank])
-    assert str(caught[0].message) == (
-        "2 of 3 images have no descriptor, so their histograms are zero: leave them out, or "
-        "describe them by points='dense'."
-    )
     assert caught[0].filename == __file__
     assert not histograms[1:].any()
     assert histograms[0].any()
 
 
-def test_arrays_paths_contents_and_colours_give_the_same(
+def test_arrays_paths_contents_and_colors_give_the_same(
     images: list[NDArray[np.uint8]], tmp_path: Path
 ) -> None:
     sources: list[Any] = []
     for number, image in enumerate(images):
         path = tmp_path / f"{number}.png"
         cv2.imwrite(str(path), image)
-        colour = np.stack([image] * 3, axis=-1)
-        sources.append([path, str(path), path.read_bytes(), colour][number % 4])
+        color = np.stack([image] * 3, axis=-1)
+        sources.append([path, str(path), path.read_bytes(), color][number % 4])
     bag = BagOfVisualWords(6, random_state=0)
     expected = bag.fit_transform(images)
     np.testing.assert_array_equal(bag.fit_transform(sources), expected)
@@ -155,29 +153,34 @@ def test_arrays_paths_contents_and_colours_give_the_same(
     np.testing.assert_array_equal(bag.fit_transform(np.stack(images)), expected)
 
 
-def test_threads_and_the_cache_change_nothing(
+def test_threads_and_memory_do_not_change_the_result(
     images: list[NDArray[np.uint8]], tmp_path: Path
 ) -> None:
     bag = BagOfVisualWords(6, max_descriptors=60, root=True, random_state=3)
     expected = bag.fit_transform(images)
-    for parameters in ({"n_jobs": 2}, {"cache": tmp_path}, {"cache": tmp_path, "n_jobs": 2}):
+    for parameters in ({"n_jobs": 2}, {"memory": tmp_path}, {"memory": str(tmp_path), "n_jobs": 2}):
         np.testing.assert_array_equal(
             clone(bag).set_params(**parameters).fit_transform(images), expected
         )
-    assert len(list(tmp_path.iterdir())) == len(images)
-    clone(bag).set_params(cache=tmp_path, root=False).fit(images)
-    assert len(list(tmp_path.iterdir())) == 2 * len(images)
+    stored = list(tmp_path.rglob("output.pkl"))
+    assert len(stored) == len(images)
+    clone(bag).set_params(memory=Memory(tmp_path, verbose=0), root=False).fit(images)
+    assert len(list(tmp_path.rglob("output.pkl"))) == 2 * len(images)
+    stored[0].write_bytes(stored[0].read_bytes()[:20])  # damaged, so it is computed again
+    again = clone(bag).set_params(memory=tmp_path).fit_transform(images)
+    np.testing.assert_array_equal(again, expected)
 
 
 def test_k_means_sees_as_many_descriptors_of_each_image(monkeypatch: pytest.MonkeyPatch) -> None:
     """Descriptors are numbers of their image, so that what k-means sees can be counted."""
     seen: list[NDArray] = []
 
-    def centres(descriptors: NDArray, n_words: int, rng: object) -> NDArray:
+    def fit(kmeans: KMeans, descriptors: NDArray) -> KMeans:
         seen.append(descriptors)
-        return descriptors[:n_words]
+        kmeans.cluster_centers_ = descriptors[:2]
+        return kmeans
 
-    monkeypatch.setattr("boostmetric_paper.vision.words._centres", centres)
+    monkeypatch.setattr(KMeans, "fit", fit)
     images = [np.full((10, 10), value, dtype=np.uint8) for value in range(5)]
     images[4] = images[4][:1, :2]
     bag = BagOfVisualWords(2, points=lambda image: image.reshape(-1, 1), random_state=0)
@@ -196,34 +199,28 @@ def test_mini_batches_find_words_as_good(
         return float(distances.min(axis=1).mean())
 
     exact = cost(BagOfVisualWords(4, random_state=0).fit(images))
-    monkeypatch.setattr("boostmetric_paper.vision.words.LARGE", 0)
+    monkeypatch.setattr("boostmetric_paper.vision.words.MAX_DISTANCES", 0)
     assert cost(BagOfVisualWords(4, random_state=0).fit(images)) < 1.15 * exact
 
 
 def test_whitened_words_are_nearest_by_the_mahalanobis_distance() -> None:
-    colour = [
-        np.random.default_rng(i).integers(256, size=(8, 9, 3), dtype=np.uint8) for i in (0, 1)
-    ]
-    bag = BagOfVisualWords(4, points=pixel_responses, whiten=True, random_state=0).fit(colour)
-    sample = np.concatenate([pixel_responses(image) for image in colour]).astype(float)
+    color = [np.random.default_rng(i).integers(256, size=(8, 9, 3), dtype=np.uint8) for i in (0, 1)]
+    bag = BagOfVisualWords(4, points=pixel_responses, whiten=True, random_state=0).fit(color)
+    sample = np.concatenate([pixel_responses(image) for image in color]).astype(float)
     inverse = np.linalg.inv(np.cov(sample.T))
     assert bag.whitening_ is not None
-    centres = np.linalg.solve(bag.whitening_, bag.codebook_.T.astype(float)).T
+    centers = np.linalg.solve(bag.whitening_, bag.codebook_.T.astype(float)).T
     expected = [
-        int(np.argmin([(x - c) @ inverse @ (x - c) for c in centres]))
-        for x in pixel_responses(colour[0]).astype(float)
+        int(np.argmin([(x - c) @ inverse @ (x - c) for c in centers]))
+        for x in pixel_responses(color[0]).astype(float)
     ]
-    assert bag.words(colour[0]).tolist() == expected
+    assert bag.words(color[0]).tolist() == expected
 
 
 def test_descriptors_on_a_line_cannot_be_whitened() -> None:
     flat = np.zeros((6, 6, 3), dtype=np.uint8)
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="covariance of 36 descriptors is singular"):
         BagOfVisualWords(2, points=pixel_responses, whiten=True).fit([flat])
-    assert str(caught.value) == (
-        "the covariance of 36 descriptors is singular, so that they cannot be whitened: give more "
-        "images, or whiten=False."
-    )
 
 
 def test_circles_and_stripes_are_told_apart_in_a_pipeline(
@@ -239,59 +236,41 @@ def test_circles_and_stripes_are_told_apart_in_a_pipeline(
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"points": "corners"}, "points='corners' will not do: 'interest', 'harris', 'dense', or"
-         " a function from an image to its descriptors will."),
-        ({"step": 0}, "step=0 will not do: give a whole number of pixels, 1 up."),
-        ({"sizes": ()}, "sizes=() will not do: give one width of patches or more, each of at least "
-         "4 pixels."),
-        ({"sizes": (16, 3)}, "sizes=(16, 3) will not do: give one width of patches or more, each of"
-         " at least 4 pixels."),
-        ({"n_words": 0}, "n_words=0 and max_descriptors=200000 will not do: both are 1 or more."),
-        ({"norm": "max"}, "norm='max' will not do: None, 'l1', 'l2' or 'sqrt' will."),
-        ({"points": pixel_responses, "cache": "x"}, "cache is for SIFT descriptors: a function has "
-         "no parameters by which its results could be found again, so give cache=None."),
+        ({"points": "corners"}, "'points' parameter .* Got 'corners' instead"),
+        ({"step": 0}, "'step' parameter .* Got 0 instead"),
+        ({"sizes": (16, 3)}, r"'sizes' parameter .* Got \(16, 3\) instead"),
+        ({"n_words": 0}, "'n_words' parameter .* Got 0 instead"),
+        ({"norm": "max"}, "'norm' parameter .* Got 'max' instead"),
+        ({"points": pixel_responses, "memory": "x"}, "memory stores SIFT descriptors only"),
     ],
-)  # fmt: skip
-def test_wrong_parameters_are_refused_before_any_image_is_read(
+)
+def test_wrong_parameters_raise_before_any_image_is_read(
     parameters: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=message):
         BagOfVisualWords(**parameters).fit([b"no image"])
-    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(
     "images", ["a.png", b"", Path("a.png"), np.zeros((9, 9), np.uint8), iter([])]
 )
 def test_one_image_is_no_sequence_of_images(images: Any) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="must be a sequence of images"):
         BagOfVisualWords().fit(images)
-    assert str(caught.value) == (
-        f"images came as a {type(images).__name__}: give a sequence of images, such as a list, "
-        "even for one."
-    )
 
 
 def test_no_image_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^there is no image: give one or more\.$"):
+    with pytest.raises(ValueError, match="images is empty"):
         BagOfVisualWords().fit([])
 
 
 def test_fewer_descriptors_than_words_are_refused() -> None:
     blank = np.zeros((20, 20), dtype=np.uint8)
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="n_words=8 exceeds the 0 descriptors of 2 images"):
         BagOfVisualWords(8).fit([blank, blank])
-    assert str(caught.value) == (
-        "2 images have 0 descriptors to learn from, fewer than n_words=8: give fewer words, more "
-        "images or more max_descriptors."
-    )
 
 
 def test_opencv_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
-    with pytest.raises(ImportError) as caught:
+    with pytest.raises(ImportError, match="opencv-python-headless is not installed"):
         BagOfVisualWords().fit([circles(0)])
-    assert str(caught.value) == (
-        "images need opencv-python-headless, which is missing: "
-        "pip install 'boostmetric_paper[vision]'"
-    )

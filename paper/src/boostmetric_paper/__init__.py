@@ -1,1 +1,1 @@
-"""The experiments of the BoostMetric paper, computed anew with `boostmetric`."""
+"""The experiments of the BoostMetric paper, reproduced with `boostmetric`."""

@@ -2,233 +2,156 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import argparse
+import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-from boostmetric.cli.command import Command, CommandError, count, natural, one_of, say
-from boostmetric.cli.running import run_app
 from boostmetric_paper.datasets import NAMES, DatasetError, describe, fetch
-from boostmetric_paper.experiments.cells import Results, compute, lacks
+from boostmetric_paper.experiments.cells import Results, compute, is_missing
 from boostmetric_paper.experiments.experiment import ExperimentError
-from boostmetric_paper.experiments.outputs import write_outputs
-from boostmetric_paper.experiments.registry import EXPERIMENTS, PAPER, small, wanted
-from boostmetric_paper.experiments.report import ReportError, write_report
+from boostmetric_paper.experiments.registry import EXPERIMENTS
 from boostmetric_paper.experiments.tables import too_slow
-
-ResultsFolder = Annotated[
-    Path,
-    typer.Option("--results", metavar="FOLDER", help="Where the files of cells are."),
-]
-Experiment = Annotated[
-    str,
-    typer.Argument(
-        parser=one_of(PAPER),
-        metavar="EXPERIMENT",
-        help="; ".join(f"{name}: {EXPERIMENTS[name].title}" for name in PAPER),
-        show_default=False,
-    ),
-]
-Datasets = Annotated[
-    list[str] | None, typer.Option("--datasets", metavar="NAME ...", help="Some of them only.")
-]
-Methods = Annotated[
-    list[str] | None, typer.Option("--methods", metavar="NAME ...", help="Some of them only.")
-]
-Seeds = Annotated[
-    list[int] | None,
-    typer.Option(
-        "--seeds",
-        parser=natural,
-        metavar="N ...",
-        help="Of the splits; by default the paper's number of them.",
-    ),
-]
-Cells = Annotated[int, typer.Option("--jobs", parser=count, metavar="N", help="Cells at a time.")]
-Limit = Annotated[
-    int | None,
-    typer.Option(
-        "--limit", parser=count, metavar="SECONDS", help="For one cell, instead of its own."
-    ),
-]
-Small = Annotated[
-    bool,
-    typer.Option(
-        "--small", help="A few words, triplets and splits: whether all works, in seconds."
-    ),
-]
-Retry = Annotated[bool, typer.Option("--retry", help="Compute failed cells again.")]
-
-
-@contextmanager
-def cells_shown(total: int) -> Iterator[Callable[[str], None]]:
-    """What shows the line of each cell that is done, of so many; on a terminal with a bar below."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield say
-        return
-    bar = Progress(
-        TextColumn("cells"),
-        BarColumn(bar_width=None),
-        TextColumn("{task.completed} of {task.total}"),
-        TimeElapsedColumn(),
-        console=console,
-        expand=True,
-        transient=True,
-    )
-    task = bar.add_task("cells", total=total)
-
-    def show(line: str) -> None:
-        console.print(line, highlight=False, markup=False)
-        bar.advance(task)
-
-    with bar:
-        yield show
-
-
-def reproduce(
-    experiment: Experiment,
-    datasets: Datasets = None,
-    methods: Methods = None,
-    seeds: Seeds = None,
-    jobs: Cells = 1,
-    limit: Limit = None,
-    retry: Retry = False,
-    small_one: Small = False,
-    results: ResultsFolder = Path("results"),
-) -> None:
-    """Compute the paper's tables and figures anew.
-
-    Each cell (dataset, method, seed) is a process of its own and becomes a line of
-    RESULTS/EXPERIMENT.jsonl; what is there is not computed again, so an interrupted run goes on
-    where it stopped. RESULTS/EXPERIMENT.csv has the same as a table; experiments on images draw
-    RESULTS/EXPERIMENT.png too.
-    """
-    if small_one:
-        experiment = small(experiment)
-    table = EXPERIMENTS[experiment]
-    cells = wanted(experiment, datasets or None, methods or None, seeds or None)
-    stored = Results(results / f"{experiment}.jsonl")
-    known = stored.read()
-    missing = [cell for cell in cells if lacks(known, cell, retry)]
-    table.ready(missing)
-    with cells_shown(len(missing)) as show:
-        n = compute(
-            cells,
-            stored,
-            limit_of=lambda cell: limit or table.limit_of(cell),
-            jobs=jobs,
-            retry=retry,
-            hopeless=too_slow,
-            show=show,
-        )
-    written = ", ".join(map(str, [stored.path, *write_outputs(stored, experiment)]))
-    print(
-        f"{table.title}: {n} cells computed, {len(cells) - n} were there already. Written: "
-        f"{written}. To look at them beside the paper: boostmetric-paper report"
-    )
-
-
-def report(
-    output: Annotated[Path, typer.Option("--output", metavar="FILE", help="The page.")] = Path(
-        "report.html"
-    ),
-    results: ResultsFolder = Path("results"),
-) -> None:
-    """Write a page that sets what was reproduced beside the paper.
-
-    One HTML page, with all it needs, from the files of `reproduce`.
-    """
-    write_report(results, output)
-    print(f"Page: {output}")
-
-
-def data_list() -> None:
-    """A line about each dataset: its size, and whether it is there."""
-    print(*map(describe, NAMES), sep="\n")
-
-
-def data_fetch(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help=f"{', '.join(NAMES)}.", show_default=False)
-    ],
-    folder: Annotated[
-        Path | None,
-        typer.Option("--folder", metavar="FOLDER", help="Where to; by default $BOOSTMETRIC_DATA."),
-    ] = None,
-) -> None:
-    """Get a dataset from OpenML, and print where it is."""
-    print(fetch(name, folder))
-
-
-app = typer.Typer(
-    epilog="Example: boostmetric-paper reproduce table1 --datasets wine iris --jobs 2",
-    add_completion=False,
-    invoke_without_command=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-
-@app.callback()
-def _boostmetric_paper(context: typer.Context) -> None:
-    """Compute the paper's experiments anew, and set them beside the paper.
-
-    Results go to standard output, progress and messages to standard error. The exit code is 0, 2
-    after one line about what is wrong, or 130 after Ctrl-C. Options of several values take all
-    words up to the next option.
-    """
-    if context.invoked_subcommand is None:
-        raise CommandError("a command is needed (see boostmetric-paper --help)")
-
-
-app.command(
-    cls=Command,
-    epilog="Example: boostmetric-paper reproduce table1 --datasets wine iris --jobs 2",
-)(reproduce)
-app.command(cls=Command, epilog="Example: boostmetric-paper report --output report.html")(report)
-
-data = typer.Typer(
-    help="List the paper's datasets, or get one.",
-    epilog="Example: boostmetric-paper data fetch letter",
-    subcommand_metavar="ACTION",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-)
-
-
-@data.callback()
-def _data(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        raise CommandError(
-            "data needs an action, list or fetch (see boostmetric-paper data --help)"
-        )
-
-
-data.command("list", cls=Command, epilog="Example: boostmetric-paper data list")(data_list)
-data.command(
-    "fetch", cls=Command, epilog="Example: boostmetric-paper data fetch letter --folder data"
-)(data_fetch)
-app.add_typer(data, name="data")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line and return its exit code.
+    """Run the command and return its exit code.
 
-    It is 0, or 2 after one line about what is wrong, or 130 after Ctrl-C.
+    It is 0, 2 after an error message of one line, or 130 after Ctrl-C. Results are printed on
+    standard output, progress and errors on standard error.
 
     Parameters
     ----------
-    argv : the arguments; None takes those that the program was called with
+    argv : the arguments; None uses those of the program
 
     Examples
     --------
-    >>> main(["data"])
-    2
+    >>> main(["data", "fetch", "iris"])
+    iris is built in: nothing to download.
+    0
     """
-    return run_app(app, "boostmetric-paper", argv, (DatasetError, ExperimentError, ReportError))
+    try:
+        arguments = _parser().parse_args(argv)
+        arguments.run(arguments)
+    except SystemExit as stop:  # --help, or wrong arguments
+        return int(stop.code or 0)
+    except (DatasetError, ExperimentError, ImportError, OSError) as error:
+        print(f"boostmetric-paper: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "boostmetric-paper",
+        description="Reproduce the experiments of the BoostMetric paper.",
+        epilog="Example: boostmetric-paper reproduce table1 --datasets wine iris --jobs 2",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="run an experiment",
+        description="Run an experiment. Each cell (dataset, method, seed) is computed in its own "
+        "process and stored as a line of RESULTS/NAME.jsonl. Cells with a line are not computed "
+        "again, so an interrupted run can be resumed.",
+        epilog="Example: boostmetric-paper reproduce circles --seeds 0",
+    )
+    names = [name for name in EXPERIMENTS if not name.endswith("-small")]
+    listing = "; ".join(f"{name}: {EXPERIMENTS[name].title}" for name in names)
+    reproduce.add_argument("name", choices=names, metavar="NAME", help=listing)
+    reproduce.add_argument("--datasets", nargs="+", metavar="NAME", help="default: all")
+    reproduce.add_argument("--methods", nargs="+", metavar="NAME", help="default: all")
+    reproduce.add_argument(
+        "--seeds", nargs="+", type=_natural, metavar="N", help="of the splits; default: the paper's"
+    )
+    reproduce.add_argument(
+        "--jobs", type=_positive, default=1, metavar="N", help="number of cells in parallel"
+    )
+    reproduce.add_argument(
+        "--limit", type=_positive, metavar="SECONDS", help="CPU time per cell; default: depends"
+    )
+    reproduce.add_argument("--retry", action="store_true", help="compute failed cells again")
+    reproduce.add_argument(
+        "--small",
+        action="store_true",
+        help="for experiments on images: a test run with few words, triplets and splits",
+    )
+    reproduce.set_defaults(run=_reproduce)
+
+    report = commands.add_parser(
+        "report",
+        help="write tables and figures",
+        description="Write report.md, with our results next to the paper's, and its figures.",
+        epilog="Example: boostmetric-paper report --results paper/results --output report",
+    )
+    report.add_argument(
+        "--output", type=Path, metavar="FOLDER", help="default: the folder of the results"
+    )
+    report.set_defaults(run=_report)
+    for command in (reproduce, report):
+        command.add_argument(
+            "--results", type=Path, default=Path("results"), metavar="FOLDER", help="of the results"
+        )
+
+    data = commands.add_parser("data", help="list or download the datasets")
+    actions = data.add_subparsers(metavar="ACTION", required=True)
+    listed = actions.add_parser("list", help="sizes, sources, and whether the files exist")
+    listed.set_defaults(run=lambda arguments: print(*map(describe, NAMES), sep="\n"))
+    download = actions.add_parser(
+        "fetch",
+        help="download a dataset from OpenML",
+        epilog="Example: boostmetric-paper data fetch letter --folder data",
+    )
+    download.add_argument("name", metavar="NAME", help=", ".join(NAMES))
+    download.add_argument(
+        "--folder", type=Path, metavar="FOLDER", help="default: $BOOSTMETRIC_DATA"
+    )
+    download.set_defaults(run=lambda arguments: print(fetch(arguments.name, arguments.folder)))
+    return parser
+
+
+def _reproduce(arguments: argparse.Namespace) -> None:
+    name = arguments.name
+    if arguments.small:
+        name += "-small"
+        if name not in EXPERIMENTS:
+            raise ExperimentError(
+                f"{arguments.name} has no small version. Select a part with --datasets, --methods "
+                "and --seeds instead."
+            )
+    experiment = EXPERIMENTS[name]
+    cells = experiment.cells(arguments.datasets, arguments.methods, arguments.seeds)
+    results = Results(arguments.results / f"{name}.jsonl")
+    known = results.read()
+    experiment.check_ready([cell for cell in cells if is_missing(known, cell, arguments.retry)])
+    n_computed = compute(
+        cells,
+        results,
+        limit_of=lambda cell: arguments.limit or experiment.limit_of(cell),
+        jobs=arguments.jobs,
+        retry=arguments.retry,
+        skip_reason=too_slow,
+        show=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    print(
+        f"{results.path}: {n_computed} cells computed, {len(cells) - n_computed} existed already. "
+        f"Compare with the paper: boostmetric-paper report --results {arguments.results}"
+    )
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    from boostmetric_paper.experiments.report import write_report  # imports Matplotlib
+
+    print(write_report(arguments.results, arguments.output or arguments.results))
+
+
+def _natural(text: str, minimum: int = 0) -> int:
+    if not text.isdecimal() or int(text) < minimum:
+        raise argparse.ArgumentTypeError(f"must be an int >= {minimum}, got {text!r}")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    return _natural(text, minimum=1)

@@ -1,4 +1,4 @@
-"""Marginalised nearest neighbours (MkNN) of Guillaumin, Verbeek and Schmid (2009), for pairs."""
+"""Marginalized nearest neighbors (MkNN) of Guillaumin, Verbeek and Schmid (2009), for pairs."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from boostmetric.data.labels import single_labels
 from boostmetric.data.pairs import split_pairs
 from boostmetric.evaluation.verification import PairClassifier, Transformer
 
-BLOCK = 1 << 20
-"""Neighbours whose classes are counted at once."""
+MAX_NEIGHBORS = 1 << 20
+"""Neighbors whose classes are counted at a time, which bounds memory."""
 
 
 class MkNN(PairClassifier, BaseEstimator):
-    """Pairs are the same where enough of their neighbours are of the same class.
+    """Classify pairs as same if enough pairs of their neighbors are of the same class.
 
-    With n_c(i) the number of the k nearest training points of x_i that are of class c, the score
-    of a pair is Σ_c n_c(i)·n_c(j)/k²: the share of the k² pairs of a neighbour of x_i and one of
-    x_j that agree. The points need not be of a class that was trained on.
+    Let n_c(i) be the number of the k nearest training points of x_i that are of class c. The score
+    of a pair is Σ_c n_c(i)·n_c(j)/k²: the share of the k² pairs of a neighbor of x_i and one of x_j
+    that agree. The points may be of classes without training points.
 
-    Without X, pairs of shape (m, 2) are rows of the training points. Neither of such a pair is a
-    neighbour of itself or of the other, since that would give its class away.
+    Without X, pairs of shape (m, 2) are rows of the training points. The two points of such a pair
+    are not neighbors of themselves or each other, since this would reveal their classes.
 
     Parameters
     ----------
     n_neighbors : k
     metric : a `Metric`, any fitted estimator or pipeline with `transform`, or None for the
         Euclidean distance
-    n_jobs : number of threads that look for neighbours
+    n_jobs : number of threads of the neighbor search
 
     Attributes
     ----------
     classes_ : array of shape (C,), the classes
     index_ : scikit-learn's `NearestNeighbors` of the training points
-    threshold_ : the share that is enough; after `calibrate_threshold` or `set_threshold`
+    threshold_ : smallest score of a same pair; after `calibrate_threshold` or `set_threshold`
 
     Examples
     --------
@@ -65,11 +65,11 @@ class MkNN(PairClassifier, BaseEstimator):
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: ArrayLike) -> Self:
-        """Keep the training points, and forget a threshold that was for others.
+        """Store the training points, and remove the threshold of an earlier fit.
 
         Parameters
         ----------
-        X : array of shape (n, D), or what else `metric` takes
+        X : array of shape (n, D), or other input of `metric`
         y : array of shape (n,), their classes
         """
         labels = single_labels(y)
@@ -82,19 +82,19 @@ class MkNN(PairClassifier, BaseEstimator):
         return self
 
     def pair_score(self, pairs: ArrayLike, X: Any = None) -> NDArray:
-        """The share of pairs of neighbours that agree in class, of shape (m,).
+        """The share of pairs of neighbors of the same class, of shape (m,).
 
         Parameters
         ----------
-        pairs : array of shape (m, 2) of row numbers of X, or of the training points where there is
-            no X; or of shape (m, 2, D), the points
-        X : array of shape (n, D), or what else `metric` takes
+        pairs : array of shape (m, 2), rows of X, or of the training points without X; or points, of
+            shape (m, 2, D)
+        X : array of shape (n, D), or other input of `metric`
         """
         check_is_fitted(self, "index_")
         if X is None and np.ndim(pairs) == 2:
             rows, _ = split_pairs(pairs, self._codes)
             self._check_neighbors(len(self._codes) - 2)
-            # One more than are needed, of which the other of the pair may be one.
+            # One more than needed, as the other point of the pair may be among them.
             neighbors = self.index_.kneighbors(
                 n_neighbors=self.n_neighbors + 1, return_distance=False
             )
@@ -105,9 +105,9 @@ class MkNN(PairClassifier, BaseEstimator):
         return self._shares(places.reshape(rows.shape), neighbors, leave_out=False)
 
     def _shares(self, rows: NDArray, neighbors: NDArray, leave_out: bool) -> NDArray:
-        """The scores, in blocks of bounded memory."""
+        """The scores, computed in batches."""
         shares = np.empty(len(rows))
-        for part in gen_batches(len(rows), max(1, BLOCK // self.n_neighbors)):
+        for part in gen_batches(len(rows), max(1, MAX_NEIGHBORS // self.n_neighbors)):
             i, j = rows[part].T
             one, two = neighbors[i], neighbors[j]
             if leave_out:
@@ -116,7 +116,7 @@ class MkNN(PairClassifier, BaseEstimator):
         return shares / self.n_neighbors**2
 
     def _counts(self, neighbors: NDArray) -> csr_array:
-        """n_c of every row of neighbours, of shape (rows, C), a sum of ones that SciPy adds."""
+        """n_c of every row of neighbors, of shape (rows, C); SciPy sums duplicate entries."""
         n, k = neighbors.shape
         entries = np.ones(n * k), self._codes[neighbors].ravel(), np.arange(0, n * k + 1, k)
         return csr_array(entries, shape=(n, len(self.classes_)))
@@ -124,13 +124,13 @@ class MkNN(PairClassifier, BaseEstimator):
     def _check_neighbors(self, n: int) -> None:
         if not 1 <= self.n_neighbors <= n:
             raise ValueError(
-                f"n_neighbors={self.n_neighbors} will not do: there are {n} points to be a "
-                "neighbour, so 1 to that."
+                f"The 'n_neighbors' parameter must be an int in the range [1, {n}], the number of "
+                f"available points. Got {self.n_neighbors} instead."
             )
 
 
 def _without(neighbors: NDArray, others: NDArray) -> NDArray:
-    """The rows of `neighbors`, each less the one that is in `others`, or else less its last.
+    """The rows of `neighbors` without the entry in `others`, or else without the last one.
 
     >>> _without(np.array([[4, 5, 6], [4, 5, 6]]), np.array([5, 7])).tolist()
     [[4, 6], [4, 5]]

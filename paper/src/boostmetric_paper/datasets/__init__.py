@@ -1,4 +1,4 @@
-"""The paper's data: its benchmark sets, and splits of its sizes.
+"""The benchmark datasets of the paper, with splits of its sizes.
 
 >>> iris = load("iris")
 >>> split = iris.split(seed=0)

@@ -1,4 +1,4 @@
-"""What is known of each dataset before it is loaded: sizes, names, counts, where to get it."""
+"""The datasets: sizes, names, class counts, checksums and sources."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VARIABLE = "BOOSTMETRIC_DATA"
-"""The environment variable that names the folder of data."""
+"""The environment variable with the folder of the data."""
 
 
 class DatasetError(ValueError):
-    """A dataset cannot be had; the text says why and what to do."""
+    """A dataset is not available; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
 class File:
-    """A file of NumPy arrays X and y, and what must be in it.
+    """A file of NumPy arrays X and y, and its expected contents.
 
     Parameters
     ----------
-    name : of the file
-    shape : of X
-    counts : how many points have the label 0, 1, ...
-    span : smallest and largest number in X
-    dtype : of X as `fetch` stores it
-    openml : the dataset on OpenML, whose version 1 is meant; None where OpenML does not have it
-    digest : of the rows, by `boostmetric_paper.datasets.loading.digest`; None where they may differ
-    recipe : what to download, and what to put into X and y, where OpenML does not have it
+    name : name of the file
+    shape : shape of X
+    counts : number of points with label 0, 1, ...
+    span : smallest and largest value of X
+    dtype : type of X in files written by `fetch`
+    openml : name on OpenML, version 1; None if OpenML does not have the dataset
+    digest : checksum of the rows, see `boostmetric_paper.datasets.loading.digest`; None if they may
+        differ
+    recipe : what to download and store as X and y if OpenML does not have the dataset
     """
 
     name: str
@@ -42,16 +43,16 @@ class File:
 
 @dataclass(frozen=True)
 class Entry:
-    """A dataset of the catalogue.
+    """A dataset of the catalog.
 
     Parameters
     ----------
     sizes : numbers of training, validation and test points
     feature_names, class_names : in the order of the columns of X and of the labels 0, 1, ...
-    source : where the data come from
-    has_named_labels : whether y consists of the names of the classes rather than of integers
-    n_pca : the dimension to which the paper reduces the data
-    file : None for data that are built in
+    source : origin of the data
+    has_named_labels : whether y contains the names of the classes instead of integers
+    n_pca : number of PCA components in the paper
+    file : None for built-in data
     """
 
     sizes: tuple[int, int, int]
@@ -119,7 +120,7 @@ CATALOGUE = {
             shape=(11_000, 256),
             counts=(1100,) * 10,
             span=(0, 255),
-            recipe="usps_all.mat of Sam Roweis's collection (1,100 images a digit), y the digits",
+            recipe="usps_all.mat of Sam Roweis's collection (1,100 images per digit), y the digits",
         ),
     ),
     "letter": Entry(
@@ -203,15 +204,15 @@ CATALOGUE = {
         ),
     ),
 }
-"""The sets of Table 1 in its order, then those of Table 2, whose split sizes the paper does not
-state: they are 70, 15 and 15 per cent, rounded as in Table 1."""
+"""The datasets of Table 1 in its order, then those of Table 2. The paper does not state the split
+sizes of the latter; they are 70, 15 and 15 percent, rounded as in Table 1."""
 
 NAMES = tuple(CATALOGUE)
-"""The names that `load` knows."""
+"""The names of all datasets."""
 
 
 def entry_of(name: str) -> Entry:
-    """The entry of that name.
+    """The entry of a dataset.
 
     Examples
     --------
@@ -219,26 +220,26 @@ def entry_of(name: str) -> Entry:
     (7700, 1650, 1650)
     >>> entry_of("USPS")
     Traceback (most recent call last):
-    boostmetric_paper.datasets.catalogue.DatasetError: there is no dataset 'USPS': known ...
+    boostmetric_paper.datasets.catalogue.DatasetError: There is no dataset 'USPS'. Choose from ...
     """
     if name not in CATALOGUE:
-        raise DatasetError(f"there is no dataset {name!r}: known are {', '.join(NAMES)}")
+        raise DatasetError(f"There is no dataset {name!r}. Choose from {', '.join(NAMES)}.")
     return CATALOGUE[name]
 
 
 def folder_of(folder: str | os.PathLike[str] | None) -> Path | None:
-    """That folder, else the one that BOOSTMETRIC_DATA names, else None."""
+    """The folder, or $BOOSTMETRIC_DATA if it is None, or None if that is not set."""
     given = folder if folder is not None else os.environ.get(VARIABLE) or None
     return None if given is None else Path(given)
 
 
 def remedy(name: str, file: File) -> str:
-    """How to get the file of a dataset, in half a sentence."""
+    """A sentence on how to get the file of a dataset."""
     if file.openml is not None:
-        return f"`boostmetric-paper data fetch {name}` downloads it"
+        return f"Run `boostmetric-paper data fetch {name}` to download it."
     return (
-        "OpenML does not have it in the paper's form; download and store, by "
-        f"numpy.savez_compressed('{file.name}', X=X, y=y), {file.recipe} from 0 to "
+        f"OpenML does not have it in the paper's form. Download {file.recipe} from 0 to "
         f"{len(file.counts) - 1}, X {file.shape[0]} x {file.shape[1]} integers from "
-        f"{file.span[0]} to {file.span[1]}, an image a row, line by line"
+        f"{file.span[0]} to {file.span[1]}, one image per row, and store them with "
+        f"numpy.savez_compressed('{file.name}', X=X, y=y)."
     )

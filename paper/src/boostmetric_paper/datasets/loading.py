@@ -1,11 +1,11 @@
-"""Datasets in memory: read and checked, split as in the paper, reduced by PCA."""
+"""Loading, checking and splitting of the datasets."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +30,7 @@ from boostmetric_paper.datasets.catalogue import (
 
 
 class Part(NamedTuple):
-    """Some points of a dataset, one a row of X, and their labels y."""
+    """Points of a dataset, the rows of X, and their labels y."""
 
     X: NDArray
     y: NDArray
@@ -46,17 +46,17 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Labelled points, and how the paper divides and reduces them.
+    """Labeled points, and how the paper splits and reduces them.
 
     Parameters
     ----------
     name : one of `NAMES`
     X : array of shape (number of points, number of features), float32 for mnist, else float64
-    y : array of the labels: integers, or names where the classes have some
-    feature_names : one for each column of X
-    class_names : the classes in the order in which the labels sort
+    y : array of the labels, integers or names
+    feature_names : names of the columns of X
+    class_names : names of the classes, in the order of the sorted labels
     sizes : numbers of training, validation and test points
-    n_pca : the dimension to which the paper reduces the points by PCA; None where it does not
+    n_pca : number of PCA components in the paper; None without PCA
 
     Examples
     --------
@@ -74,7 +74,7 @@ class Dataset:
     n_pca: int | None = None
 
     def split(self, seed: int) -> Split:
-        """A random split of the paper's sizes, before PCA; the seed is that of `paper_split`.
+        """A random split of the paper's sizes, before PCA; see `paper_split`.
 
         Examples
         --------
@@ -86,9 +86,9 @@ class Dataset:
         return Split(*(Part(self.X[rows], self.y[rows]) for rows in parts))
 
     def reduced(self, split: Split) -> Split:
-        """The split mapped to `n_pca` dimensions by the PCA of its training part.
+        """The split reduced to `n_pca` dimensions by a PCA of its training part.
 
-        Where `n_pca` is None, the split as it is.
+        If `n_pca` is None, the split itself.
 
         Examples
         --------
@@ -104,17 +104,17 @@ class Dataset:
 
 
 def paper_split(n: int, sizes: Sequence[int], seed: int) -> tuple[NDArray, NDArray, NDArray]:
-    """A random split of n rows into training, validation and test part.
+    """A random split of n rows into a training, a validation and a test part.
 
     Parameters
     ----------
     n : number of rows
-    sizes : numbers of rows of the three parts, n together
+    sizes : numbers of rows of the three parts, which sum to n
     seed : the same seed gives the same split
 
     Returns
     -------
-    train, validation, test : arrays of row numbers, disjoint
+    train, validation, test : disjoint arrays of rows
 
     Examples
     --------
@@ -123,7 +123,7 @@ def paper_split(n: int, sizes: Sequence[int], seed: int) -> tuple[NDArray, NDArr
     (105, 23, 22)
     """
     if len(sizes) != 3 or min(sizes) < 0 or sum(sizes) != n:
-        raise ValueError(f"sizes must be three numbers that add up to n={n}; got {tuple(sizes)}.")
+        raise ValueError(f"sizes must be three numbers that sum to n={n}, got {tuple(sizes)}.")
     rows = np.random.default_rng(seed).permutation(n)
     train, validation, test = np.split(rows, np.cumsum(sizes)[:2])
     return train, validation, test
@@ -132,21 +132,20 @@ def paper_split(n: int, sizes: Sequence[int], seed: int) -> tuple[NDArray, NDArr
 def load(name: str, folder: str | os.PathLike[str] | None = None) -> Dataset:
     """One of the paper's datasets.
 
-    Of mnist, usps, letter, b-cancer and diabetes the numbers are as published. The faces of yfaces
-    are scaled to unit length: the paper does not say what it did to them, and this comes nearest to
-    its Euclidean error. Of b-cancer, the 683 points without missing values are taken. In iris, two
-    rows of scikit-learn's are set to UCI's, which the paper used.
+    The features of mnist, usps, letter, b-cancer and diabetes are as published. The faces of yfaces
+    are scaled to unit length: the paper does not state its preprocessing, and this is closest to
+    its Euclidean error. b-cancer has the 683 points without missing values. Two rows of
+    scikit-learn's iris are set to the values of UCI, which the paper used.
 
     Parameters
     ----------
     name : one of `NAMES`
-    folder : where the file of a dataset is that is not built in; None takes the folder that the
-        environment variable BOOSTMETRIC_DATA names
+    folder : folder of the file of a dataset that is not built in; None uses $BOOSTMETRIC_DATA
 
     Raises
     ------
     DatasetError
-        If there is no such dataset, or its file is missing or not what it should be.
+        If there is no such dataset, or its file is missing or wrong.
 
     Examples
     --------
@@ -155,11 +154,23 @@ def load(name: str, folder: str | os.PathLike[str] | None = None) -> Dataset:
     ((150, 4), 'setosa', 'sepal_length')
     """
     entry = entry_of(name)
-    if entry.file is None:
-        X, labels = _BUILT_IN[name]()
+    if name == "balance":
+        X, y = balance_scale()
+        labels = np.unique(y, return_inverse=True)[1]
+    elif name == "wine":
+        X, labels = load_wine(return_X_y=True)
+    elif name == "iris":
+        X, labels = load_iris(return_X_y=True)
+        X[[34, 37]] = [4.9, 3.1, 1.5, 0.1]  # errors in UCI's file
     else:
+        assert entry.file is not None
         X, labels = read(name, entry, path_of(name, entry.file, folder))
-        X, labels = _prepared(name, X, labels)
+        X = X.astype(np.float32 if name == "mnist" else np.float64)
+        if name == "yfaces":
+            X = normalize(X, copy=False)
+        elif name == "b-cancer":
+            is_complete = np.all(X > 0, axis=1)
+            X, labels = X[is_complete], labels[is_complete]
     return Dataset(
         name=name,
         X=X,
@@ -172,11 +183,11 @@ def load(name: str, folder: str | os.PathLike[str] | None = None) -> Dataset:
 
 
 def describe(name: str, folder: str | os.PathLike[str] | None = None) -> str:
-    """One line about a dataset: points, features, classes, split, source, whether it is there.
+    """One line about a dataset: points, features, classes, split, source, status.
 
     Parameters
     ----------
-    name, folder : as those of `load`
+    name, folder : see `load`
 
     Examples
     --------
@@ -187,8 +198,8 @@ def describe(name: str, folder: str | os.PathLike[str] | None = None) -> str:
     status = "built in"
     if entry.file is not None:
         place = folder_of(folder)
-        is_there = place is not None and (place / entry.file.name).is_file()
-        status = "there" if is_there else "missing"
+        is_file = place is not None and (place / entry.file.name).is_file()
+        status = "available" if is_file else "missing"
     return (
         f"{name:<9} {sum(entry.sizes):>5} x {len(entry.feature_names):<4} "
         f"{len(entry.class_names):>3} classes  {'/'.join(map(str, entry.sizes)):<17}  "
@@ -197,75 +208,72 @@ def describe(name: str, folder: str | os.PathLike[str] | None = None) -> str:
 
 
 def path_of(name: str, file: File, folder: str | os.PathLike[str] | None) -> Path:
-    """The path of a dataset's file, which must be there."""
+    """The path of a dataset's file, which must exist."""
     place = folder_of(folder)
     if place is None:
         raise DatasetError(
-            f"{name} is read from a file {file.name}, and no folder is given: name one, or set "
-            f"{VARIABLE}; if the file is not in it, {remedy(name, file)}"
+            f"{name} requires the folder of {file.name}: pass one, or set {VARIABLE}. "
+            f"{remedy(name, file)}"
         )
     if not (place / file.name).is_file():
-        raise DatasetError(f"there is no file {place / file.name}: {remedy(name, file)}")
+        raise DatasetError(f"There is no file {place / file.name}. {remedy(name, file)}")
     return place / file.name
 
 
 def read(name: str, entry: Entry, path: Path) -> tuple[NDArray, NDArray]:
-    """X and the labels 0, 1, ... of a dataset's file, as stored, after checking them."""
+    """X and the labels 0, 1, ... of a dataset's file, checked."""
     file = entry.file
     assert file is not None
     try:
         X, labels = _arrays(path)
         _check(X, labels, entry, file)
     except OSError as error:
-        raise DatasetError(f"cannot read {path}: {error.strerror or error}") from None
+        raise DatasetError(f"Cannot read {path}: {error.strerror or error}") from None
     except (ValueError, EOFError, BadZipFile, NotImplementedError, zlib.error) as error:
         raise DatasetError(
-            f"{path} is not {name}: {error}; move it away: {remedy(name, file)}"
+            f"{path} is not {name}: {error}. Remove it. {remedy(name, file)}"
         ) from None
     return X, labels.astype(np.intp)
 
 
 def _arrays(path: Path) -> tuple[NDArray, NDArray]:
     if not is_zipfile(path):
-        raise ValueError("it is truncated, or no file of arrays, which is needed")
+        raise ValueError("it is truncated or not a file of arrays")
     with np.load(path, allow_pickle=False) as stored:
         if not {"X", "y"}.issubset(stored.files):
-            raise ValueError(f"it holds {', '.join(stored.files)}, X and y are needed")
+            raise ValueError(f"it must contain X and y, got {', '.join(stored.files)}")
         return stored["X"], stored["y"]
 
 
 def _check(X: NDArray, labels: NDArray, entry: Entry, file: File) -> None:
     if X.dtype.kind not in "uif" or labels.dtype.kind not in "ui":
-        raise ValueError(
-            f"X and y are of type {X.dtype} and {labels.dtype}, numbers and integers are needed"
-        )
+        raise ValueError(f"X must be numeric and y of integers, got {X.dtype} and {labels.dtype}")
     if X.shape != file.shape or labels.shape != file.shape[:1]:
         raise ValueError(
-            f"X and y have the shapes {X.shape} and {labels.shape}, "
-            f"{file.shape} and {file.shape[:1]} are needed"
+            f"X and y must have shapes {file.shape} and {file.shape[:1]}, "
+            f"got {X.shape} and {labels.shape}"
         )
     span = (float(X.min()), float(X.max()))
     if span != file.span:
         raise ValueError(
-            f"X goes from {span[0]:g} to {span[1]:g}, {file.span[0]} to {file.span[1]} is needed"
+            f"X must range from {file.span[0]} to {file.span[1]}, got {span[0]:g} to {span[1]:g}"
         )
     if labels.min() < 0 or labels.max() >= len(file.counts):
         raise ValueError(
-            f"y goes from {labels.min()} to {labels.max()}, 0 to {len(file.counts) - 1} is needed"
+            f"y must range from 0 to {len(file.counts) - 1}, got {labels.min()} to {labels.max()}"
         )
     counts = np.bincount(labels, minlength=len(file.counts)).tolist()
     for label, (count, needed) in enumerate(zip(counts, file.counts, strict=True)):
         if count != needed:
             raise ValueError(
-                f"{count} points are of class {entry.class_names[label]}, {needed} are needed"
+                f"class {entry.class_names[label]} must have {needed} points, got {count}"
             )
-
     if file.digest is not None and digest(X.astype(file.dtype), labels) != file.digest:
         raise ValueError("its rows have a wrong checksum")
 
 
 def digest(X: NDArray, labels: NDArray) -> str:
-    """A checksum of the rows (x, label), in whatever order they are.
+    """A checksum of the rows (x, label) that does not depend on their order.
 
     Examples
     --------
@@ -280,36 +288,3 @@ def digest(X: NDArray, labels: NDArray) -> str:
         hashlib.sha256(x.tobytes() + b"%d" % c).digest() for x, c in zip(X, labels, strict=True)
     )
     return hashlib.sha256(b"".join(sorted(rows))).hexdigest()
-
-
-def _prepared(name: str, X: NDArray, labels: NDArray) -> tuple[NDArray, NDArray]:
-    X = X.astype(np.float32 if name == "mnist" else np.float64)
-    if name == "yfaces":
-        return normalize(X, copy=False), labels
-    if name == "b-cancer":
-        is_complete = np.all(X > 0, axis=1)
-        return X[is_complete], labels[is_complete]
-    return X, labels
-
-
-def _balance() -> tuple[NDArray, NDArray]:
-    X, y = balance_scale()
-    return X, np.unique(y, return_inverse=True)[1]
-
-
-def _wine() -> tuple[NDArray, NDArray]:
-    X, labels = load_wine(return_X_y=True)
-    return X, labels
-
-
-def _iris() -> tuple[NDArray, NDArray]:
-    X, labels = load_iris(return_X_y=True)
-    X[[34, 37]] = [4.9, 3.1, 1.5, 0.1]  # errors in UCI's file
-    return X, labels
-
-
-_BUILT_IN: dict[str, Callable[[], tuple[NDArray, NDArray]]] = {
-    "balance": _balance,
-    "wine": _wine,
-    "iris": _iris,
-}

@@ -1,1 +1,1 @@
-"""The paper's experiments: computed cell by cell, and set beside its figures."""
+"""The experiments of the paper: cells, methods, results, report."""

@@ -1,34 +1,32 @@
-"""The paper's experiments on Caltech-101: motorbikes told from aeroplanes, and faces retrieved.
+"""The paper's experiments on Caltech-101: motorbikes or airplanes, and retrieval of faces.
 
-The images of two classes are split at random, ten times, into 60 % for training and the rest. An
-image is a histogram of visual words: SIFT descriptors at its interest points, clustered by k-means,
-which sees those of the training images only.
+The images of two classes are split at random, ten times, into 60 % for training and 40 % for
+testing. An image is a histogram of visual words: SIFT descriptors at its interest points, clustered
+by k-means on the training images.
 
-- Motorbikes and aeroplanes: the error of the three nearest neighbours, and against the number of
+- Motorbikes and airplanes: the error of the three nearest neighbors, also against the number of
   triplets that the metric is learned from.
 - Faces and background: every test image of a face is a query among the other test images, and the
-  precision of those nearest is averaged over the queries.
+  precision of the nearest images is averaged over the queries.
 
-Where this differs from the paper, or the paper is silent:
+Differences from the paper, or what it does not state:
 
-- interest points are OpenCV's extrema of differences of Gaussians, where the paper has the
-  Harris-affine detector;
-- the archive has 468 images of the background, and the paper 520;
-- beside the paper's counts of words there are their shares, which do not depend on the number of
+- interest points are OpenCV's extrema of differences of Gaussians; the paper uses the Harris-affine
+  detector;
+- the archive has 468 background images, the paper 520;
+- in addition to counts of words there are shares of words, which do not depend on the number of
   points.
 
-Interest points matter here: on a grid, counts say how large an image is, and that alone separates
-motorbikes from aeroplanes.
+Interest points matter here: on a dense grid, counts reveal the size of an image, which alone
+separates motorbikes from airplanes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +36,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from boostmetric.estimators import BoostMetric, BoostMetricCV
 from boostmetric.evaluation.knn import knn_error
 from boostmetric.evaluation.retrieval import retrieval_scores
 from boostmetric.problem import Comparisons
@@ -48,13 +45,13 @@ from boostmetric_paper.experiments.experiment import (
     SEEDS,
     Experiment,
     ExperimentError,
-    all_seeds,
-    check_peers,
-    measured,
+    cache_folder,
+    cached,
 )
-from boostmetric_paper.experiments.methods import Learned, elsewhere
-from boostmetric_paper.vision import BagOfVisualWords, FeatureCache, LabelledImages, load_caltech101
-from boostmetric_paper.vision.packages import PACKAGES, needed
+from boostmetric_paper.experiments.methods import fit_boostmetric, fit_recipe
+from boostmetric_paper.peers import Learned, fit_in_subprocess, measure
+from boostmetric_paper.vision import BagOfVisualWords, Images, load_caltech101
+from boostmetric_paper.vision.packages import PACKAGES, import_package
 from boostmetric_paper.vision.words import NORMS
 
 MOTORBIKES = ("Motorbikes", "airplanes")
@@ -66,28 +63,28 @@ FORMS: dict[str, Callable[[NDArray], NDArray]] = {
     "words": lambda counts: counts,
     "words-shares": NORMS["l1"],
 }
-"""What becomes of counts, by the name of a dataset after the number of words."""
+"""Representations of counts, by the part of a dataset's name after the number of words."""
 
-FEWEST = 8
-"""Images of a class that an experiment needs: some for either part, and neighbours among them."""
+MIN_IMAGES = 8
+"""Images that a class needs, so that both parts contain some and neighbors exist."""
 
 N_NEIGHBORS = 3
-"""Targets of an image, and impostors, in the triplets."""
+"""Targets and impostors of an image in the triplets."""
 
 C_GRID = tuple(10.0**power for power in range(-5, 2))
-"""Of the linear SVM; 5-fold cross-validation chooses."""
+"""Values of C of the linear SVM; 5-fold cross-validation chooses."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What differs between the paper's experiments and small ones.
+    """What differs between the paper's experiments and the small ones.
 
     Parameters
     ----------
     n_words : sizes of the codebooks
-    n_triplets : of the figure of the error against their number, by the first codebook
-    ranks : numbers of nearest images whose precision is wanted
-    seeds : of the splits
+    n_triplets : numbers of triplets in the figure, which uses the first codebook
+    ranks : numbers of nearest images for the precision
+    seeds : seeds of the splits
     """
 
     n_words: tuple[int, ...]
@@ -106,7 +103,7 @@ SMALL = Setting(n_words=(8, 12), n_triplets=(20, 40), ranks=(2, 4), seeds=SEEDS[
 
 
 class Bags(NamedTuple):
-    """The histograms of a split, and the facts about it."""
+    """The histograms of a split, and facts about it."""
 
     train: Part
     test: Part
@@ -115,46 +112,36 @@ class Bags(NamedTuple):
 
 def run_motorbikes(cell: Cell) -> Record:
     """The error of a method on one split."""
-    train, test, facts = bags_of(MOTORBIKES, cell)
+    train, test, facts = load_bags(MOTORBIKES, cell)
     if cell.method == "svm":
-        machine, measures = measured(lambda: support_vector_machine().fit(*train))
-        error, C = 1 - float(machine.score(*test)), machine.best_params_["linearsvc__C"]
+        pipeline = make_pipeline(StandardScaler(), LinearSVC(dual=False))
+        search = GridSearchCV(pipeline, {"linearsvc__C": C_GRID}, cv=5)
+        _, measures = measure(lambda: search.fit(*train))
+        error, C = 1 - float(search.score(*test)), search.best_params_["linearsvc__C"]
         return {"error": error, **facts, **measures, "chosen": {"C": C}}
-    learned, measures = measured(lambda: learner_of(cell.method)(train, cell.seed))
+    learned, measures = measure(lambda: learn(cell.method, train, cell.seed))
     Z, W = learned.transform(train.X), learned.transform(test.X)
     error = knn_error(Z, train.y, W, test.y, ties="first")
     return {"error": error, **facts, **measures, **learned.measures}
 
 
 def run_faces(ranks: Sequence[int], cell: Cell) -> Record:
-    """The precision of a method on one split, `precision_5` that of the five nearest images."""
-    train, test, facts = bags_of(FACES, cell)
-    learned, measures = measured(lambda: learner_of(cell.method)(train, cell.seed))
+    """The precision of a method on one split; `precision_5` is that of the five nearest images."""
+    train, test, facts = load_bags(FACES, cell)
+    learned, measures = measure(lambda: learn(cell.method, train, cell.seed))
     Z = learned.transform(test.X)
-    # An image of the background is a class of its own: nothing is to be found for it.
-    wanted = np.where(test.y == 0, 0, 1 + np.arange(len(test.y)))
-    precisions = {f"precision_{k}": retrieval_scores(Z, wanted, k=k).precision for k in ranks}
+    # Each background image is a class of its own, so it is no query and never relevant.
+    relevant = np.where(test.y == 0, 0, 1 + np.arange(len(test.y)))
+    precisions = {f"precision_{k}": retrieval_scores(Z, relevant, k=k).precision for k in ranks}
     return {**precisions, **facts, **measures, **learned.measures}
 
 
-def bags_of(classes: Sequence[str], cell: Cell) -> Bags:
-    """The histograms of a cell's split: computed once, whatever the method."""
+def load_bags(classes: Sequence[str], cell: Cell) -> Bags:
+    """The histograms of a cell's split, computed once for all methods."""
     data = load_caltech101(classes=classes)
     n_words, form = cell.dataset.split("-", 1)
     rows = training_rows(data.y, cell.seed)
-    cache = FeatureCache()
-    bag = BagOfVisualWords(int(n_words), cache=cache.folder, random_state=cell.seed)
-    parameters = {
-        "what": "histograms of visual words",
-        "bag": {name: value for name, value in bag.get_params().items() if name != "cache"},
-        "training_rows": rows.tolist(),
-        "images": contents(data),
-    }
-
-    def compute() -> dict[str, NDArray]:
-        return {"counts": bag.fit(data.images.take(rows)).transform(data.images)}
-
-    counts = cache.arrays(parameters, compute)["counts"]
+    counts = cached(count_words)(data.images.loaded(), rows, int(n_words), cell.seed)
     X = FORMS[form](counts)
     is_train = np.isin(np.arange(len(X)), rows)
     facts = {
@@ -167,8 +154,16 @@ def bags_of(classes: Sequence[str], cell: Cell) -> Bags:
     return Bags(Part(X[is_train], data.y[is_train]), Part(X[~is_train], data.y[~is_train]), facts)
 
 
+def count_words(
+    images: Images, rows: NDArray[np.intp], n_words: int, seed: int
+) -> NDArray[np.float64]:
+    """Histograms of all images, with the words of those in `rows`."""
+    bag = BagOfVisualWords(n_words, memory=cache_folder(), random_state=seed)
+    return bag.fit(images.take(rows)).transform(images)
+
+
 def training_rows(y: NDArray[np.intp], seed: int) -> NDArray[np.intp]:
-    """The rows of a random 60 % of the images, in order, such that no class lacks on either side.
+    """The sorted rows of a random 60 % of the images, such that both parts have all classes.
 
     Examples
     --------
@@ -182,125 +177,81 @@ def training_rows(y: NDArray[np.intp], seed: int) -> NDArray[np.intp]:
             return np.sort(train)
 
 
-def contents(data: LabelledImages) -> str:
-    """A digest of the files of images."""
-    found = sha256()
-    for name, source in zip(data.images.names, data.images.sources, strict=True):
-        assert isinstance(source, bytes | Path)
-        file = source if isinstance(source, bytes) else source.read_bytes()
-        found.update(f"{name} {len(file)} ".encode() + file)
-    return found.hexdigest()
-
-
-def ready(classes: Sequence[str], cells: Sequence[Cell], max_rank: int = 0) -> None:
-    """Raise an error if packages, images or an environment are missing, or images are too few."""
+def check_images(classes: Sequence[str], cells: Sequence[Cell], max_rank: int = 0) -> None:
+    """Raise an error if a package or the images are missing, or if there are too few images."""
     for package in PACKAGES:
-        needed(package)
-    check_peers(cell.method for cell in cells if cell.method == "lmnn")
+        import_package(package)
     y = load_caltech101(classes=classes).y
     n_test = len(y) - round(TRAINING_SHARE * len(y))
     for name, n_images in zip(classes, np.bincount(y).tolist(), strict=True):
-        if n_images < FEWEST:
+        if n_images < MIN_IMAGES:
             raise ExperimentError(
-                f"the class {name} has {n_images} images that can be read, and needs {FEWEST}: "
-                "name a folder with all of them in BOOSTMETRIC_DATA."
+                f"The class {name} has {n_images} readable images; at least {MIN_IMAGES} are "
+                "required. Set BOOSTMETRIC_DATA to a folder with all images of Caltech-101."
             )
     if n_test <= max_rank:
         raise ExperimentError(
-            f"{n_test} of {len(y)} images are for testing, too few for the precision of the "
-            f"{max_rank} nearest: name a folder with all of them in BOOSTMETRIC_DATA."
+            f"The test part has {n_test} of {len(y)} images, too few for the precision of the "
+            f"{max_rank} nearest. Set BOOSTMETRIC_DATA to a folder with all images of Caltech-101."
         )
 
 
-def support_vector_machine() -> GridSearchCV:
-    """A linear SVM of features of unit variance, its C chosen by 5-fold cross-validation."""
-    machine = make_pipeline(StandardScaler(), LinearSVC(dual=False))
-    return GridSearchCV(machine, {"linearsvc__C": C_GRID}, cv=5)
+def learn(method: str, train: Part, seed: int) -> Learned:
+    """A linear map from the training part of a split."""
+    if method == "euclidean":
+        return Learned()
+    if method == "lmnn":
+        return fit_in_subprocess("lmnn", *train, n_neighbors=N_NEIGHBORS)
+    if method == "recipe":
+        return fit_recipe(train, seed)
+    # The paper's metric: stage-wise, with the exponential loss.
+    if method == "boostmetric-e":
+        triplets = Comparisons.from_labels(*train, N_NEIGHBORS, N_NEIGHBORS)
+    else:
+        # Drawn from the triplets of 3 neighbors, or of as many as are needed.
+        n_triplets = int(method.removeprefix("triplets="))
+        k = max(N_NEIGHBORS, math.ceil(math.sqrt(n_triplets / len(train.y))))
+        triplets = Comparisons.from_labels(*train, k, k)
+        triplets = triplets[np.random.default_rng(seed).permutation(len(triplets))[:n_triplets]]
+    return fit_boostmetric(train.X, comparisons=triplets, loss="exponential")
 
 
-def learner_of(method: str) -> Callable[[Part, int], Learned]:
-    """What learns a map from the training part of a split, and a seed."""
-    if method in LEARNERS:
-        return LEARNERS[method]
-    return partial(few_triplets, int(method.removeprefix(TRIPLETS)))
-
-
-def boostmetric_e(train: Part, seed: int) -> Learned:
-    """From the triplets of 3 targets and 3 impostors of each image."""
-    return boosted(train, Comparisons.from_labels(*train, N_NEIGHBORS, N_NEIGHBORS))
-
-
-def few_triplets(n_triplets: int, train: Part, seed: int) -> Learned:
-    """From so many triplets, drawn from those of 3 neighbours, or of as many as it takes."""
-    n_neighbors = max(N_NEIGHBORS, math.ceil(math.sqrt(n_triplets / len(train.y))))
-    triplets = Comparisons.from_labels(*train, n_neighbors, n_neighbors)
-    order = np.random.default_rng(seed).permutation(len(triplets))
-    return boosted(train, triplets[order[:n_triplets]])
-
-
-def boosted(train: Part, triplets: Comparisons) -> Learned:
-    """The paper's metric: stage-wise, with the exponential loss."""
-    learner = BoostMetric("exponential").fit(train.X, comparisons=triplets)
-    measures = {
-        "iterations": learner.n_iter_,
-        "ended": learner.status_.name,
-        "n_triplets": len(triplets),
-    }
-    return Learned(learner.components_, measures)
-
-
-def recipe(train: Part, seed: int) -> Learned:
-    """`BoostMetricCV`: held-out training images choose among candidates that are for all data."""
-    learner = BoostMetricCV(random_state=seed).fit(*train)
-    chosen = {**learner.best_params_, "stops": learner.stops_}
-    return Learned(learner.components_, {"chosen": chosen})
-
-
-TRIPLETS = "triplets="
-"""What the name of a method begins with that learns from some of the triplets."""
-
-LEARNERS: dict[str, Callable[[Part, int], Learned]] = {
-    "euclidean": lambda train, seed: Learned(),
-    "lmnn": lambda train, seed: elsewhere("lmnn", *train, n_neighbors=N_NEIGHBORS),
-    "boostmetric-e": boostmetric_e,
-    "recipe": recipe,
-}
-"""By the name that the command line takes."""
+METHODS = ("euclidean", "lmnn", "boostmetric-e", "recipe")
 
 
 def motorbikes(name: str, setting: Setting) -> Experiment:
-    """The experiment of classification; the figure of triplets is by the first codebook."""
+    """Classification; the numbers of triplets vary for the first codebook only."""
     codebooks = tuple(f"{n}-words" for n in setting.n_words)
-    figure = tuple(f"{TRIPLETS}{n}" for n in setting.n_triplets)
-
-    def cells(
-        datasets: Sequence[str], methods: Sequence[str], seeds: Sequence[int] | None
-    ) -> Iterable[Cell]:
-        for cell in all_seeds(name, setting.seeds)(datasets, methods, seeds):
-            if cell.method not in figure or cell.dataset == codebooks[0]:
-                yield cell
-
+    series = tuple(f"triplets={n}" for n in setting.n_triplets)
     return Experiment(
-        "Caltech-101: motorbikes and aeroplanes",
-        *(codebooks, ("svm", *LEARNERS, *figure), cells, run_motorbikes),
-        ready=partial(ready, MOTORBIKES),
+        name,
+        "Caltech-101: motorbikes and airplanes",
+        codebooks,
+        ("svm", *METHODS, *series),
+        run_motorbikes,
+        lambda dataset, method: (
+            () if method in series and dataset != codebooks[0] else setting.seeds
+        ),
+        partial(check_images, MOTORBIKES),
     )
 
 
 def faces(name: str, setting: Setting) -> Experiment:
-    """The experiment of retrieval."""
-    datasets = tuple(f"{n}-{form}" for form in FORMS for n in setting.n_words)
+    """Retrieval of faces."""
     return Experiment(
-        "Caltech-101: faces among the background",
-        *(datasets, tuple(LEARNERS), all_seeds(name, setting.seeds)),
+        name,
+        "Caltech-101: retrieval of faces",
+        tuple(f"{n}-{form}" for form in FORMS for n in setting.n_words),
+        METHODS,
         partial(run_faces, setting.ranks),
-        ready=partial(ready, FACES, max_rank=max(setting.ranks)),
+        lambda dataset, method: setting.seeds,
+        partial(check_images, FACES, max_rank=max(setting.ranks)),
     )
 
 
-CALTECH = {
-    name + end: experiment(name + end, setting)
-    for end, setting in (("", PAPER), ("-small", SMALL))
-    for name, experiment in (("caltech-motorbikes", motorbikes), ("caltech-faces", faces))
-}
-"""By the name that the command line takes."""
+CALTECH = (
+    motorbikes("caltech-motorbikes", PAPER),
+    faces("caltech-faces", PAPER),
+    motorbikes("caltech-motorbikes-small", SMALL),
+    faces("caltech-faces-small", SMALL),
+)

@@ -1,4 +1,4 @@
-"""Cells of an experiment: each computed once, in a process of its own, kept as a line of JSON."""
+"""Cells of an experiment: each is computed once, in its own process, and stored as a JSON line."""
 
 from __future__ import annotations
 
@@ -18,22 +18,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-MEMORY = 16
-"""GB that the process of a cell may have."""
+from boostmetric_paper.peers import MEMORY_GB, ONE_THREAD, failure_of
 
-PATIENCE = 3
-"""Seconds of the clock that a cell may take for each of the processor."""
-
-ONE_THREAD = dict.fromkeys(
-    ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
-)
-"""Environment of a cell: several cells share the machine, and times are to be comparable."""
+WALL_CLOCK_FACTOR = 3
+"""A cell may take this many times its limit on the clock, as other processes may be running."""
 
 WORKER = "boostmetric_paper.experiments.worker"
 """The module that computes one cell."""
-
-MEASURES = {"error": "error", "accuracy": "right", "precision_5": "precision at 5"}
-"""What a cell is summed up by, and the word for it."""
 
 Record = dict[str, Any]
 
@@ -52,10 +43,10 @@ class Cell:
 
 
 class Results:
-    """A file with a line of JSON for each cell; of several lines about one, the last counts.
+    """A file with one JSON line per cell; the last line of a cell counts.
 
-    A line is written under a lock in one piece, so several programs may share the file, and one
-    that is killed leaves at most half a line, which is passed over when the file is read.
+    Each line is written at once and under a lock, so several programs can share the file. A
+    program that is killed leaves at most an incomplete line, which is ignored.
 
     Examples
     --------
@@ -71,16 +62,16 @@ class Results:
 
     def read(self) -> dict[Cell, Record]:
         """The newest record of every cell."""
-        found = {}
+        records = {}
         lines = self.path.read_bytes().split(b"\n") if self.path.exists() else []
         for line in lines:
             try:
                 record = json.loads(line)
                 cell = Cell(*(record[key] for key in Cell.__dataclass_fields__))
-                found[cell] = record
+                records[cell] = record
             except (ValueError, KeyError, TypeError):
                 continue
-        return found
+        return records
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add a line."""
@@ -90,58 +81,59 @@ class Results:
             fcntl.flock(file, fcntl.LOCK_EX)
             if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":  # half a line, left by a program that was killed
+                if file.read(1) != b"\n":  # an incomplete line of a program that was killed
                     line = b"\n" + line
             file.write(line)
             os.fsync(file.fileno())
 
 
 def machine() -> str:
-    """The processor by the name it gives itself, the number of cores, the system."""
+    """The model of the processor, the number of cores, and the operating system."""
     model = platform.processor() or platform.machine()
-    cpus = Path("/proc/cpuinfo")
-    if cpus.exists():
-        lines = cpus.read_text(encoding="utf-8").splitlines()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = info.read_text(encoding="utf-8").splitlines()
         names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
         model = names[0] if names else model
     return f"{model}, {os.cpu_count()} cores, {platform.system()}"
 
 
 class Processes:
-    """The processes of the cells in flight, so that an interrupted run can end them."""
+    """The running processes of cells, so that an interrupted program can kill them."""
 
     def __init__(self) -> None:
         self.stopped = False
-        self._running: set[subprocess.Popen[bytes]] = set()
+        self._running: set[subprocess.Popen[str]] = set()
 
-    def measure(self, cell: Cell, limit: float, memory: float = MEMORY) -> Record:
-        """The record of a cell, computed in a new process; a failure is a record that says so.
+    def measure(self, cell: Cell, limit: float, memory: float = MEMORY_GB) -> Record:
+        """The record of a cell, computed in a new process; a failure is a record with its reason.
 
         Parameters
         ----------
         cell : what to compute
-        limit : seconds of the processor after which it is ended; the clock may show PATIENCE times
-            as many, as others may be at work on the machine
-        memory : GB that it may have
+        limit : CPU seconds; on the clock it may take `WALL_CLOCK_FACTOR` times as long
+        memory : limit in GB
         """
-        began = time.perf_counter()
-        lifeline, ours = os.pipe()  # the child ends when this process, and so this pipe, does
+        start = time.perf_counter()
+        lifeline, ours = os.pipe()  # the child exits when this process, and with it the pipe, ends
         process = subprocess.Popen(
             [sys.executable, "-m", WORKER, json.dumps(asdict(cell)), str(limit), str(memory)],
             stdin=lifeline,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
             env={**os.environ, **ONE_THREAD},
             start_new_session=True,
         )
         self._running.add(process)
-        if self.stopped:  # after `stop` looked
+        if self.stopped:  # `stop` was called before this process was added
             _kill(process)
         try:
-            printed, complaints = process.communicate(timeout=PATIENCE * limit)
+            stdout, stderr = process.communicate(timeout=WALL_CLOCK_FACTOR * limit)
             code = process.returncode
         except subprocess.TimeoutExpired:
-            printed, complaints, code = b"", b"", -signal.SIGXCPU
+            stdout, stderr, code = "", "", -signal.SIGXCPU
         finally:
             _kill(process)
             for pipe in (process.stdout, process.stderr):
@@ -150,38 +142,30 @@ class Processes:
             self._running.discard(process)
             os.close(lifeline)
             os.close(ours)
-        outcome = _outcome(code, printed, complaints, limit, memory)
-        made = {"machine": machine(), "date": str(datetime.date.today())}
-        return {**outcome, "seconds": time.perf_counter() - began, **made}
+        if code == 0:
+            try:
+                record = json.loads(stdout.splitlines()[-1])
+            except (ValueError, IndexError):
+                record = {"failure": "ended without a result"}
+        elif code == -signal.SIGXCPU:
+            record = {"failure": f"not finished in {limit:g} s", "limit": limit}
+        else:
+            record = {"failure": failure_of(stderr, code, memory)}
+        seconds = time.perf_counter() - start
+        return {**record, "seconds": seconds, "machine": machine(), "date": _today()}
 
     def stop(self) -> None:
-        """End them all; what they would have found is not to be kept."""
+        """Kill all processes; their results are discarded."""
         self.stopped = True
         for process in list(self._running):
             _kill(process)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process with its children."""
+def _kill(process: subprocess.Popen[str]) -> None:
+    """Kill a process and its children."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _outcome(code: int, printed: bytes, complaints: bytes, limit: float, memory: float) -> Record:
-    """What the process found, or why it found nothing."""
-    if code == 0:
-        try:
-            found: Record = json.loads(printed.splitlines()[-1])
-        except (ValueError, IndexError):
-            return {"failure": "ended without a result"}
-        return found
-    if code == -signal.SIGXCPU:
-        return {"failure": f"not finished in {limit:g} s", "limit": limit}
-    said = complaints.decode(errors="replace").strip().splitlines() or [f"ended with code {code}"]
-    if any(word in said[-1] for word in ("MemoryError", "bad_alloc", "Unable to allocate")):
-        return {"failure": f"needs more than {memory:g} GB"}
-    return {"failure": said[-1][:300]}
 
 
 def compute(
@@ -190,46 +174,49 @@ def compute(
     limit_of: Callable[[Cell], float],
     jobs: int = 1,
     retry: bool = False,
-    hopeless: Callable[[Cell, Mapping[Cell, Record], float], str | None] = lambda *_: None,
-    show: Callable[[str], None] = lambda text: None,
+    skip_reason: Callable[[Cell, Mapping[Cell, Record], float], str | None] = lambda *_: None,
+    show: Callable[[str], None] = lambda line: None,
 ) -> int:
-    """Compute the cells that the results lack, several at a time, and return their number.
+    """Compute the cells that are missing in the results, and return their number.
 
     Parameters
     ----------
-    cells : what is wanted
-    results : where records are kept; what another program has put there in the meantime is not
-        computed again
-    limit_of : seconds that a cell may take
-    jobs : number of cells at a time
-    retry : whether cells that failed are computed again
-    hopeless : why a cell is not to be computed, in view of those that are known and of
-        its limit; None if it is
-    show : told about every cell that is done, in a line
+    cells : the selection
+    results : where records are stored. A cell that another program computes in the meantime is
+        not computed again
+    limit_of : CPU seconds of a cell
+    jobs : number of cells computed in parallel
+    retry : whether to compute failed cells again
+    skip_reason : receives a cell, the known records and its limit; a text instead of None is
+        recorded as the failure of the cell, without computing it
+    show : receives a line about every finished cell
     """
     before = results.read()
-    missing = [cell for cell in dict.fromkeys(cells) if lacks(before, cell, retry)]
-    began, processes = time.perf_counter(), Processes()
+    missing = [cell for cell in dict.fromkeys(cells) if is_missing(before, cell, retry)]
+    start, processes = time.perf_counter(), Processes()
 
-    def one(cell: Cell) -> Record:
+    def compute_one(cell: Cell) -> Record:
         known = results.read()
         if cell in known and known[cell] != before.get(cell):
             return known[cell]
         limit = limit_of(cell)
-        reason = hopeless(cell, known, limit)
-        record = processes.measure(cell, limit) if reason is None else _given_up(reason)
+        reason = skip_reason(cell, known, limit)
+        if reason is None:
+            record = processes.measure(cell, limit)
+        else:
+            record = {"failure": reason, "date": _today()}
         if not processes.stopped:
             results.append({**asdict(cell), **record})
         return record
 
     with ThreadPoolExecutor(jobs) as executor:
-        futures = {executor.submit(one, cell): cell for cell in missing}
+        futures = {executor.submit(compute_one, cell): cell for cell in missing}
         try:
-            for done, future in enumerate(as_completed(futures), start=1):
-                left = (time.perf_counter() - began) / done * (len(missing) - done)
+            for n_done, future in enumerate(as_completed(futures), start=1):
+                minutes = (time.perf_counter() - start) / n_done * (len(missing) - n_done) / 60
                 show(
-                    f"{done} of {len(missing)}, {futures[future]}: {summary(future.result())}"
-                    f" (about {_duration(left)} left)"
+                    f"{n_done} of {len(missing)}, {futures[future]}: {summary(future.result())}"
+                    f" (about {minutes:.0f} min left)"
                 )
         except BaseException:
             executor.shutdown(wait=False, cancel_futures=True)
@@ -238,25 +225,23 @@ def compute(
     return len(missing)
 
 
-def lacks(known: Mapping[Cell, Record], cell: Cell, retry: bool = False) -> bool:
-    """Whether a cell is to be computed."""
+def is_missing(known: Mapping[Cell, Record], cell: Cell, retry: bool = False) -> bool:
+    """Whether a cell has to be computed."""
     return cell not in known or (retry and "failure" in known[cell])
 
 
-def _given_up(reason: str) -> Record:
-    return {"failure": reason, "date": str(datetime.date.today())}
-
-
 def summary(record: Record) -> str:
-    """A record in a few words."""
+    """A record in a few words.
+
+    >>> summary({"error": 0.05, "seconds": 1.25})
+    '5.00 % error, 1.2 s'
+    """
     if "failure" in record:
         return str(record["failure"])
-    shown = [
-        f"{100 * record[key]:.2f} % {name}, " for key, name in MEASURES.items() if key in record
-    ]
+    names = {"error": "error", "accuracy": "accuracy", "precision_5": "precision at 5"}
+    shown = [f"{100 * record[key]:.2f} % {name}, " for key, name in names.items() if key in record]
     return f"{''.join(shown)}{record['seconds']:.1f} s"
 
 
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+def _today() -> str:
+    return str(datetime.date.today())

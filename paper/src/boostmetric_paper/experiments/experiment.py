@@ -1,84 +1,100 @@
-"""What an experiment is: its cells, and how one is computed."""
+"""What an experiment is: its cells, and how each one is computed."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from pathlib import Path
+from typing import Any
 
-from boostmetric.cli import peer
+from joblib import Memory
+
 from boostmetric_paper.experiments.cells import Cell, Record
-from boostmetric_paper.experiments.methods import METHODS, peers_python
+from boostmetric_paper.experiments.methods import METHODS
+from boostmetric_paper.peers import PEERS, peers_python
 
 SEEDS = range(10)
-
 HOUR = 3600.0
-
-T = TypeVar("T")
 
 
 class ExperimentError(Exception):
-    """The experiment cannot start; the text says why and what to do."""
+    """The experiment cannot start; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or a figure.
+    """A table or a figure of the paper.
 
-    `cells` gives those of a choice of datasets, methods and seeds, where None is the paper's.
-    `limit` is the number of seconds that a cell may take, or, for rivals, `rival_limit`. `ready`
-    raises an error, before any work, if what the cells need is missing.
+    Parameters
+    ----------
+    name : on the command line, and of the file of results
+    title : one line for help and reports
+    datasets, methods : names of its rows and columns
+    run : computes a cell
+    seeds_of : the paper's seeds for a dataset and a method; none if this combination is left out
+    check : raises an error, before any work, if something that the cells need is missing
+    limit : CPU seconds per cell
+    slow_limit : CPU seconds per cell of a slow method
     """
 
+    name: str
     title: str
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
-    cells: Callable[[Sequence[str], Sequence[str], Sequence[int] | None], Iterable[Cell]]
     run: Callable[[Cell], Record]
+    seeds_of: Callable[[str, str], Sequence[int]] = lambda dataset, method: SEEDS
+    check: Callable[[Sequence[Cell]], None] = lambda cells: None
     limit: float = 3 * HOUR
-    rival_limit: float = 600.0
-    ready: Callable[[Sequence[Cell]], None] = lambda cells: None
-
-    def limit_of(self, cell: Cell) -> float:
-        """Seconds that a cell may take."""
-        rival = cell.method in METHODS and METHODS[cell.method].rival
-        return self.rival_limit if rival else self.limit
-
-
-def measured(learn: Callable[[], T]) -> tuple[T, Record]:
-    """What a function returns, and what it took: seconds, and MB beyond those before."""
-    peer.forget_peak()
-    before = peer.peak_memory()
-    began, began_processor = time.perf_counter(), time.process_time()
-    learned = learn()
-    return learned, {
-        "fit_seconds": time.perf_counter() - began,
-        "processor_seconds": time.process_time() - began_processor,
-        "memory": peer.peak_memory() - before,
-    }
-
-
-def all_seeds(experiment: str, standard: Sequence[int]) -> Callable[..., Iterable[Cell]]:
-    """Every combination of datasets, methods and seeds."""
+    slow_limit: float = 600.0
 
     def cells(
-        datasets: Sequence[str], methods: Sequence[str], seeds: Sequence[int] | None
-    ) -> Iterable[Cell]:
-        for dataset in datasets:
-            for method in methods:
-                for seed in seeds or standard:
-                    yield Cell(experiment, dataset, method, seed)
+        self,
+        datasets: Sequence[str] | None = None,
+        methods: Sequence[str] | None = None,
+        seeds: Sequence[int] | None = None,
+    ) -> list[Cell]:
+        """The cells of a selection; None selects all datasets, all methods, the paper's seeds."""
+        for kind, given, known in (
+            ("dataset", datasets, self.datasets),
+            ("method", methods, self.methods),
+        ):
+            for name in given or ():
+                if name not in known:
+                    raise ExperimentError(
+                        f"{self.name} has no {kind} {name!r}. Choose from {', '.join(known)}."
+                    )
+        return [
+            Cell(self.name, dataset, method, seed)
+            for dataset in datasets or self.datasets
+            for method in methods or self.methods
+            if (standard := self.seeds_of(dataset, method))
+            for seed in seeds or standard
+        ]
 
-    return cells
+    def limit_of(self, cell: Cell) -> float:
+        """CPU seconds that a cell may use."""
+        is_slow = cell.method in METHODS and METHODS[cell.method].slow
+        return self.slow_limit if is_slow else self.limit
+
+    def check_ready(self, cells: Sequence[Cell]) -> None:
+        """Raise an error if the cells need an environment, a package or data that is missing."""
+        methods = dict.fromkeys(cell.method for cell in cells)
+        external = [name for name in methods if name in PEERS and PEERS[name].is_external]
+        if external and not peers_python().exists():
+            raise ExperimentError(
+                f"{', '.join(external)} need the interpreter {peers_python()}, which does not "
+                "exist. Run `make peers`, set BOOSTMETRIC_PEERS to another interpreter with "
+                "metric-learn and mlpack, or select other methods with --methods."
+            )
+        self.check(cells)
 
 
-def check_peers(methods: Iterable[str]) -> None:
-    """Raise an error if there are any, and the environment for other packages is missing."""
-    abroad = sorted(set(methods))
-    if abroad and not peers_python().exists():
-        raise ExperimentError(
-            f"{', '.join(abroad)}: these run in an environment of their own, which is not at "
-            f"{peers_python()}. Run `make peers`, name its interpreter in BOOSTMETRIC_PEERS, or "
-            "leave them out with --methods."
-        )
+def cache_folder() -> Path:
+    """The folder of computed features: $BOOSTMETRIC_CACHE or ~/.cache/boostmetric."""
+    return Path(os.environ.get("BOOSTMETRIC_CACHE") or Path.home() / ".cache" / "boostmetric")
+
+
+def cached(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with its results on disk, identified by its arguments and its source code."""
+    return Memory(cache_folder(), verbose=0).cache(function)

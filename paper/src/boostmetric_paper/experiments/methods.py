@@ -1,111 +1,79 @@
 """The methods of Table 1: each learns a linear map from the training part of a split.
 
-Where there is something to choose, such as when to stop, the validation part chooses; no method
-sees the test part.
+Choices such as when to stop are made on the validation part; no method uses the test part.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from boostmetric.cli import peer
-from boostmetric.estimators import BoostMetric, BoostMetricCV, Trial
+from boostmetric.estimators import BoostMetric, BoostMetricCV
 from boostmetric.evaluation.knn import knn_error
-from boostmetric_paper.datasets import Split
+from boostmetric.problem import Comparisons
+from boostmetric_paper.datasets import Part, Split
+from boostmetric_paper.peers import PEERS, Learned, fit_here, fit_in_subprocess
 
 N_PASSES = 3
-"""Of the rows "MP"; the paper does not state its number."""
+"""Passes of the rows "MP"; the paper does not state its number."""
 
 GAMMAS = (0.01, 0.1, 1.0, 10.0)
-"""The values of ITML's slack parameter that the paper chooses from."""
+"""Values of ITML's slack parameter that the paper chooses from."""
 
-FEW = 1000
-"""Training points of a small dataset. Beyond, ITML's slack is 1, the package's default."""
+MAX_SMALL = 1000
+"""Training points of a small dataset (balance, wine, iris)."""
 
 N_SPLITS = 5
-"""Splits of the training part of a small dataset that say, too, when BoostMetric is to stop."""
-
-
-@dataclass(frozen=True, eq=False)
-class Learned:
-    """A linear map X ↦ X·Lᵀ, None for the identity, and what was measured on the way."""
-
-    L: NDArray | None = None
-    measures: dict[str, Any] = field(default_factory=dict)
-
-    def transform(self, X: NDArray) -> NDArray:
-        """The points in the learned space."""
-        return X if self.L is None else X @ self.L.T.astype(X.dtype)
+"""Splits of the training part of small datasets, whose validation parts have 23 to 94 points."""
 
 
 @dataclass(frozen=True)
 class Method:
     """A row of Table 1.
 
-    `learn` gets the split, after PCA unless `raw`, and a seed. `rival` is a method that is slow on
-    large data: it runs on one split of those, for ten minutes at most. One `abroad` runs in the
-    environment for other packages.
+    Parameters
+    ----------
+    title : name of the row
+    learn : receives the split, after PCA unless `raw`, and a seed
+    raw : whether the method is applied before PCA
+    slow : whether the method runs on one split of large datasets only, for at most ten minutes
     """
 
     title: str
     learn: Callable[[Split, int], Learned]
     raw: bool = False
-    rival: bool = False
-    abroad: bool = False
+    slow: bool = False
 
 
-def peers_python() -> Path:
-    """The interpreter of the environment for packages that do not run beside this one.
-
-    It is `.venv-peers/bin/python` in the current folder, as `make peers` makes it, or what the
-    environment variable BOOSTMETRIC_PEERS names.
-    """
-    return Path(os.environ.get("BOOSTMETRIC_PEERS", ".venv-peers/bin/python"))
-
-
-def _nothing(split: Split, seed: int) -> Learned:
-    return Learned()
-
-
-def _boosted(**candidate: Any) -> Callable[[Split, int], Learned]:
-    """BoostMetric, each pass stopped where the validation part says.
-
-    Where that has few points, splits of the training part have a say too.
-    """
-
-    def learn(split: Split, seed: int) -> Learned:
-        n_splits = N_SPLITS if len(split.train.X) <= FEW else 0
-        return _chosen(BoostMetricCV([candidate], n_splits=n_splits, random_state=seed), split)
-
-    return learn
-
-
-def _recipe(split: Split, seed: int) -> Learned:
-    return _chosen(BoostMetricCV(random_state=seed), split)
-
-
-def _chosen(learner: BoostMetricCV, split: Split) -> Learned:
-    train, validation, _ = split
-    learner.fit(train.X, train.y, X_val=validation.X, y_val=validation.y)
-    trials: list[Trial] = learner.trials_
-    best = next(trial for trial in trials if trial.candidate == learner.best_params_)
-    passes = [done for trial in trials for done in trial.passes]
+def fit_boostmetric(
+    X: NDArray, y: NDArray | None = None, comparisons: Comparisons | None = None, **options: Any
+) -> Learned:
+    """BoostMetric with the given parameters, and how the fit ended."""
+    learner = BoostMetric(**options).fit(X, y, comparisons=comparisons)
     measures = {
-        "mining_seconds": sum(trial.seconds[0] for trial in trials),
-        "fit_seconds": sum(trial.seconds[1] for trial in trials),
-        "iterations": sum(done.n_iter for done in passes),
-        "directions": sum(done.n_directions for done in passes),
+        "iterations": learner.n_iter_,
+        "ended": learner.status_.name,
+        "n_triplets": learner.metric_.origin["n_comparisons"],
+    }
+    return Learned(learner.components_, measures)
+
+
+def fit_recipe(train: Part, seed: int, validation: Part | None = None, **options: Any) -> Learned:
+    """`BoostMetricCV`, by default with its recipe; held-out points choose among its candidates."""
+    learner = BoostMetricCV(random_state=seed, **options)
+    held_out = {} if validation is None else {"X_val": validation.X, "y_val": validation.y}
+    learner.fit(*train, **held_out)
+    passes = [each for trial in learner.trials_ for each in trial.passes]
+    best = next(trial for trial in learner.trials_ if trial.candidate == learner.best_params_)
+    measures = {
+        "mining_seconds": sum(trial.seconds[0] for trial in learner.trials_),
+        "fit_seconds": sum(trial.seconds[1] for trial in learner.trials_),
+        "iterations": sum(each.n_iter for each in passes),
+        "directions": sum(each.n_directions for each in passes),
         "ended": best.passes[-1].status.name,
         "chosen": {**learner.best_params_, "stops": learner.stops_},
         "held_out_error": learner.best_error_,
@@ -113,71 +81,19 @@ def _chosen(learner: BoostMetricCV, split: Split) -> Learned:
     return Learned(learner.components_, measures)
 
 
-def _soft_margin(split: Split, seed: int) -> Learned:
-    learner = BoostMetric(loss="hinge").fit(*split.train)
-    boosting = float(learner.history_["seconds"][-1])
-    measures = {
-        "fit_seconds": boosting,
-        "iterations": learner.n_iter_,
-        "ended": learner.status_.name,
-    }
-    return Learned(learner.components_, measures)
-
-
-def _here(name: str) -> Callable[[Split, int], Learned]:
-    """A method of scikit-learn, in this process."""
-
-    def learn(split: Split, seed: int) -> Learned:
-        fitted = peer.fit(peer.PEERS[name], *split.train, {})
-        L = peer.linear_map(peer.PEERS[name], fitted, split.train.X.shape[1])
-        return Learned(L, {"iterations": getattr(fitted, "n_iter_", None)})
-
-    return learn
-
-
-def elsewhere(name: str, X: NDArray, y: NDArray, **options: Any) -> Learned:
-    """A method of another package, fitted in the environment for peers.
-
-    Parameters
-    ----------
-    name : one of `peer.PEERS`
-    X, y : points and labels
-    options : of the method, beside those that `peer.PEERS` sets
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, "in.npz"), Path(folder, "out.npz")
-        np.savez(source, X=X, y=np.unique(y, return_inverse=True)[1])
-        ended = subprocess.run(
-            [peers_python(), peer.__file__, name, source, target, json.dumps(options)],
-            capture_output=True,
-            text=True,
-        )
-        if ended.returncode == -signal.SIGXCPU:
-            os.kill(os.getpid(), signal.SIGXCPU)  # its limit is the limit of this process
-        if ended.returncode:
-            said = ended.stderr.strip().splitlines() or [f"ended with code {ended.returncode}"]
-            raise RuntimeError(said[-1])
-        with np.load(target, allow_pickle=False) as file:
-            L = file["L"]
-            measures = {
-                "fit_seconds": float(file["seconds"]),
-                "processor_seconds": float(file["processor"]),
-                "memory": float(file["memory"]),
-                "iterations": int(file["n_iter"]) if file["n_iter"] >= 0 else None,
-            }
-    if not np.isfinite(L).all():
-        raise RuntimeError("the learned map is not finite")
-    return Learned(L, {**measures, "versions": json.loads(ended.stdout.splitlines()[0])})
-
-
-def _there(name: str) -> Callable[[Split, int], Learned]:
-    return lambda split, seed: elsewhere(name, *split.train)
+def _boostmetric(split: Split, seed: int, **candidate: Any) -> Learned:
+    """BoostMetric, each pass stopped where the error on held-out points is smallest."""
+    n_splits = N_SPLITS if len(split.train.X) <= MAX_SMALL else 0
+    return fit_recipe(
+        split.train, seed, split.validation, candidates=[candidate], n_splits=n_splits
+    )
 
 
 def _itml(split: Split, seed: int) -> Learned:
+    """ITML with the slack that is best on the validation part; on large data with the default."""
     train, validation, _ = split
-    gammas = GAMMAS if len(train.X) <= FEW else (1.0,)
-    tried = {gamma: elsewhere("itml", *train, gamma=gamma) for gamma in gammas}
+    gammas = GAMMAS if len(train.X) <= MAX_SMALL else (1.0,)
+    tried = {gamma: fit_in_subprocess("itml", *train, gamma=gamma) for gamma in gammas}
 
     def error(gamma: float) -> float:
         Z, W = tried[gamma].transform(train.X), tried[gamma].transform(validation.X)
@@ -191,16 +107,16 @@ CORRECTIVE = {"solver": "totally_corrective", "tol": 1e-2}
 PASSES = {"n_passes": N_PASSES}
 
 METHODS = {
-    "euclidean": Method("Euclidean", _nothing, raw=True),
-    "pca": Method("PCA", _nothing),
-    "lda": Method("LDA", _here("lda")),
-    "rca": Method("RCA", _there("rca"), abroad=True),
-    "nca": Method("NCA", _here("nca"), rival=True),
-    "lmnn": Method("LMNN", _there("lmnn"), rival=True, abroad=True),
-    "itml": Method("ITML", _itml, rival=True, abroad=True),
+    "euclidean": Method("Euclidean", lambda split, seed: Learned(), raw=True),
+    "pca": Method("PCA", lambda split, seed: Learned()),
+    "lda": Method("LDA", lambda split, seed: fit_here("lda", *split.train)),
+    "rca": Method("RCA", lambda split, seed: fit_in_subprocess("rca", *split.train)),
+    "nca": Method("NCA", lambda split, seed: fit_here("nca", *split.train), slow=True),
+    "lmnn": Method("LMNN", lambda split, seed: fit_in_subprocess("lmnn", *split.train), slow=True),
+    "itml": Method("ITML", _itml, slow=True),
     **{
         f"boostmetric-{letter}{suffix}": Method(
-            f"BoostMetric-{letter.upper()}{title}", _boosted(loss=loss, **options)
+            f"BoostMetric-{letter.upper()}{title}", partial(_boostmetric, loss=loss, **options)
         )
         for letter, loss in (("e", "exponential"), ("l", "logistic"))
         for suffix, title, options in (
@@ -210,7 +126,25 @@ METHODS = {
             ("-mp-tc", ", MP, TC", {**PASSES, **CORRECTIVE}),
         )
     },
-    "hinge": Method("soft-margin hinge", _soft_margin, rival=True),
-    "recipe": Method("BoostMetric, recipe", _recipe),
+    "hinge": Method(
+        *("soft-margin hinge", lambda split, seed: fit_boostmetric(*split.train, loss="hinge")),
+        slow=True,
+    ),
+    "recipe": Method(
+        "BoostMetricCV", lambda split, seed: fit_recipe(split.train, seed, split.validation)
+    ),
 }
-"""By the name that the command line takes, in the order of the table."""
+"""By the name used on the command line, in the order of the table."""
+
+TITLES = {
+    **{name: method.title for name, method in METHODS.items()},
+    "mlpack-lmnn": PEERS["mlpack-lmnn"].title,
+    "svm": "linear SVM",
+    "boostmetric-squared-hinge": "BoostMetric, squared hinge",
+    "pca-whitened-cosine": "whitened PCA, cosine",
+    "within-class-cosine": "within-class whitening, cosine",
+    "fixed-points": "BoostMetric-E, points of the mean face",
+    "best": "BoostMetric, best single score",
+    "combined": "combination of scores",
+}
+"""Names in tables, of the methods of all experiments."""

@@ -1,8 +1,8 @@
-"""The experiments on the benchmark: which cells each has, and how one is computed."""
+"""Tables 1 and 2 and Figures 1 and 2: benchmark datasets, concentric circles, running times."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
@@ -13,56 +13,42 @@ from boostmetric.data.synthetic import concentric_circles
 from boostmetric.evaluation.knn import knn_error, majority, nearest_labels
 from boostmetric_paper.datasets import NAMES, load
 from boostmetric_paper.experiments.cells import Cell, Record
-from boostmetric_paper.experiments.experiment import (
-    SEEDS,
-    Experiment,
-    all_seeds,
-    check_peers,
-    measured,
-)
-from boostmetric_paper.experiments.methods import METHODS, elsewhere
+from boostmetric_paper.experiments.experiment import SEEDS, Experiment
+from boostmetric_paper.experiments.methods import METHODS, fit_boostmetric
+from boostmetric_paper.peers import fit_in_subprocess, measure
 
 SMALL = ("balance", "wine", "iris")
-"""Where every method runs on every split."""
+"""Datasets on which all methods run on all splits."""
 
-TABLE1 = ("mnist", "usps", "letter", "yfaces", *SMALL)
-
-PCA_ROWS = ("mnist", "usps", "yfaces")
-"""The datasets that are reduced by PCA, and so have a row for it."""
-
-TABLE2 = ("balance", "b-cancer", "diabetes")
+REDUCED = ("mnist", "usps", "yfaces")
+"""Datasets that are reduced by PCA, and therefore have a row for it."""
 
 ALPHAS = {f"v=1e-{power:02}": 10.0**-power for power in (8, 7, 6, 5, 4)}
-"""The methods of Table 2: the strength of the regulariser."""
+"""The columns of Table 2: the strength of the regularizer."""
 
-FRESH = 100
-"""What is added to a seed for the points that the toy example is tested on."""
+TEST_SEED_OFFSET = 100
+"""Added to the seed of the training circles for the test circles."""
 
 FEATURES = (50, 100, 200, 400, 700, 1000)
 TRIPLETS = (250, 2_500, 25_000)
-"""Of the running times: one triplet for each point."""
+"""Sizes for the running times, with one triplet per point."""
 
 
-def table1_cells(
-    datasets: Sequence[str], methods: Sequence[str], seeds: Sequence[int] | None
-) -> Iterable[Cell]:
-    """Ten splits, but one of MNIST, and one of all but the small sets for slow methods."""
-    for dataset in datasets:
-        for method in methods:
-            if method == "pca" and dataset not in PCA_ROWS:
-                continue
-            once = dataset == "mnist" or (METHODS[method].rival and dataset not in SMALL)
-            for seed in seeds or (SEEDS[:1] if once else SEEDS):
-                yield Cell("table1", dataset, method, seed)
+def table1_seeds(dataset: str, method: str) -> Sequence[int]:
+    """Ten splits; one of MNIST, and for slow methods one of all but the small datasets."""
+    if method == "pca" and dataset not in REDUCED:
+        return ()
+    is_single = dataset == "mnist" or (METHODS[method].slow and dataset not in SMALL)
+    return SEEDS[:1] if is_single else SEEDS
 
 
 def run_table1(cell: Cell) -> Record:
-    """Errors of a method on the validation and the test part of a split."""
+    """3-NN errors of a method on the validation and the test part of a split."""
     data, method = load(cell.dataset), METHODS[cell.method]
     split = data.split(cell.seed)
     if not method.raw:
         split = data.reduced(split)
-    learned, measures = measured(lambda: method.learn(split, cell.seed))
+    learned, measures = measure(lambda: method.learn(split, cell.seed))
     Z = learned.transform(split.train.X)
 
     def errors(X: NDArray, y: NDArray) -> tuple[float, float]:
@@ -81,11 +67,11 @@ def run_table1(cell: Cell) -> Record:
 
 
 def run_table2(cell: Cell) -> Record:
-    """The error of BoostMetric-E for one strength of the regulariser, in the paper's units."""
+    """The error of BoostMetric-E for one strength of the regularizer, in the paper's units."""
     data = load(cell.dataset)
     train, _, test = data.reduced(data.split(cell.seed))
     learner = BoostMetric("exponential", regularizer=Trace(ALPHAS[cell.method]))
-    _, measures = measured(lambda: learner.fit(*train))
+    _, measures = measure(lambda: learner.fit(*train))
     Z, W = learner.transform(train.X), learner.transform(test.X)
     return {
         "error": knn_error(Z, train.y, W, test.y, ties="first"),
@@ -96,20 +82,20 @@ def run_table2(cell: Cell) -> Record:
 
 
 def run_circles(cell: Cell) -> Record:
-    """The toy data projected to two dimensions: the error on fresh points."""
+    """The error of the circles projected to two dimensions, on new points."""
     X, y = concentric_circles(random_state=cell.seed)
-    fresh, fresh_y = concentric_circles(random_state=cell.seed + FRESH)
-    found: Record = {}
+    X_test, y_test = concentric_circles(random_state=cell.seed + TEST_SEED_OFFSET)
+    eigenvalues: Record = {}
     if cell.method == "pca":
         transform = PCA(n_components=2).fit(X).transform
     elif cell.method == "lda":
         transform = LinearDiscriminantAnalysis(n_components=2).fit(X, y).transform
     else:
         metric = BoostMetric("exponential").fit(X, y).metric_
-        found["eigenvalues"] = (metric.eigenvalues / metric.eigenvalues.sum()).tolist()
+        eigenvalues["eigenvalues"] = (metric.eigenvalues / metric.eigenvalues.sum()).tolist()
         transform = metric.truncate(2).transform
-    error = knn_error(transform(X), y, transform(fresh), fresh_y, ties="first")
-    return {"error": error, **found}
+    error = knn_error(transform(X), y, transform(X_test), y_test, ties="first")
+    return {"error": error, **eigenvalues}
 
 
 def run_runtime(cell: Cell) -> Record:
@@ -118,14 +104,14 @@ def run_runtime(cell: Cell) -> Record:
     X, y = concentric_circles(n_triplets, n_noise=n_features - 2, random_state=cell.seed)
     size: Record = {"n_triplets": n_triplets, "n_features": n_features}
     if cell.method != "boostmetric-e":
-        neighbours = {"lmnn": "n_neighbors", "mlpack-lmnn": "k"}[cell.method]
-        return {**size, **elsewhere(cell.method, X, y, **{neighbours: 1}).measures}
-    learner, measures = measured(lambda: BoostMetric("exponential", n_neighbors=1).fit(X, y))
-    return {**size, **measures, "iterations": learner.n_iter_, "ended": learner.status_.name}
+        n_neighbors = {"lmnn": "n_neighbors", "mlpack-lmnn": "k"}[cell.method]
+        return {**size, **fit_in_subprocess(cell.method, X, y, **{n_neighbors: 1}).measures}
+    learned, measures = measure(lambda: fit_boostmetric(X, y, loss="exponential", n_neighbors=1))
+    return {**measures, **learned.measures, **size}
 
 
 def too_slow(cell: Cell, known: Mapping[Cell, Record], limit: float) -> str | None:
-    """Why a running time need not be measured: the method took too long for fewer features."""
+    """Why a running time is not measured: the method took too long with fewer features."""
     if cell.experiment != "runtime":
         return None
     n_triplets, n_features = map(int, cell.dataset.split("x"))
@@ -137,45 +123,46 @@ def too_slow(cell: Cell, known: Mapping[Cell, Record], limit: float) -> str | No
     return None
 
 
-def check_tables(cells: Sequence[Cell]) -> None:
-    """Raise an error if data or an environment are missing."""
+def check_datasets(cells: Sequence[Cell]) -> None:
+    """Raise an error if the file of a dataset is missing or damaged."""
     for dataset in dict.fromkeys(cell.dataset for cell in cells):
         if dataset in NAMES:
             load(dataset)
-    check_peers(cell.method for cell in cells if needs_peers(cell))
 
 
-def needs_peers(cell: Cell) -> bool:
-    """Whether a cell runs in the environment for other packages."""
-    if cell.experiment == "runtime":
-        return cell.method != "boostmetric-e"
-    return cell.experiment == "table1" and METHODS[cell.method].abroad
-
-
-TABLES = {
-    "table1": Experiment(
+TABLES = (
+    Experiment(
+        "table1",
         "Table 1: errors on seven datasets",
-        *(TABLE1, tuple(METHODS), table1_cells, run_table1),
-        ready=check_tables,
+        ("mnist", "usps", "letter", "yfaces", *SMALL),
+        tuple(METHODS),
+        run_table1,
+        table1_seeds,
+        check_datasets,
     ),
-    "table2": Experiment(
-        "Table 2: the strength of the regulariser",
-        *(TABLE2, tuple(ALPHAS), all_seeds("table2", SEEDS), run_table2),
-        ready=check_tables,
+    Experiment(
+        "table2",
+        "Table 2: strength of the regularizer",
+        ("balance", "b-cancer", "diabetes"),
+        tuple(ALPHAS),
+        run_table2,
+        check=check_datasets,
     ),
-    "circles": Experiment(
+    Experiment(
+        "circles",
         "Figure 1: concentric circles",
-        *(("circles",), ("pca", "lda", "boostmetric-e"), all_seeds("circles", SEEDS), run_circles),
+        ("circles",),
+        ("pca", "lda", "boostmetric-e"),
+        run_circles,
     ),
-    "runtime": Experiment(
+    Experiment(
+        "runtime",
         "Figure 2: running time against the number of features",
         tuple(f"{m}x{D}" for m in TRIPLETS for D in FEATURES),
         ("boostmetric-e", "lmnn", "mlpack-lmnn"),
-        all_seeds("runtime", SEEDS[:1]),
         run_runtime,
+        lambda dataset, method: SEEDS[:1],
         limit=200.0,
-        rival_limit=200.0,
-        ready=check_tables,
+        slow_limit=200.0,
     ),
-}
-"""By the name that the command line takes."""
+)

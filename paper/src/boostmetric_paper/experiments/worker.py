@@ -1,9 +1,8 @@
-"""The process that computes one cell; `cells.Processes` starts it.
+"""The process that computes one cell, started by `cells.Processes`.
 
-python -m boostmetric_paper.experiments.worker CELL LIMIT MEMORY
+    python -m boostmetric_paper.experiments.worker CELL LIMIT MEMORY
 
-CELL is JSON, LIMIT seconds of the processor, MEMORY a number of gigabytes. The last line printed is
-what was found, as JSON.
+CELL is JSON, LIMIT is in CPU seconds, MEMORY in GB. The last line printed is the record, as JSON.
 """
 
 from __future__ import annotations
@@ -15,26 +14,25 @@ import sys
 import threading
 import warnings
 
-from boostmetric.cli import peer
 from boostmetric_paper.experiments.cells import Cell
 from boostmetric_paper.experiments.registry import EXPERIMENTS
+from boostmetric_paper.peers import limit_process, versions
 
 
-def _end_with_parent() -> None:
-    """Wait until nothing holds the other end of the standard input, then end this group."""
+def _exit_with_parent() -> None:
+    """Wait until the parent closes the other end of standard input, then kill this group."""
     os.read(0, 1)
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
 def main(cell: str, limit: str, memory: str) -> None:
-    """Compute and print."""
+    """Compute a cell and print its record."""
     warnings.simplefilter("ignore")
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    peer.limit_memory(float(memory))
-    peer.limit_time(float(limit))
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    limit_process(float(limit), float(memory))
     wanted = Cell(**json.loads(cell))
-    found = EXPERIMENTS[wanted.experiment].run(wanted)
-    print(json.dumps({"versions": peer.versions("boostmetric"), **found}), flush=True)
+    record = EXPERIMENTS[wanted.experiment].run(wanted)
+    print(json.dumps({"versions": versions("boostmetric"), **record}), flush=True)
 
 
 if __name__ == "__main__":

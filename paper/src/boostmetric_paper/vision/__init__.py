@@ -1,6 +1,6 @@
-"""Images as points: readers of the paper's sets, bags of visual words, the filter bank of MSRC.
+"""Features of images: the paper's datasets, bags of visual words, filter banks, faces.
 
-It needs Pillow, and OpenCV for SIFT: `pip install 'boostmetric_paper[vision]'`.
+Requires Pillow, and OpenCV for SIFT: `pip install 'boostmetric_paper[vision]'`.
 
 >>> import numpy as np
 >>> from boostmetric_paper.vision import BagOfVisualWords, pixel_responses
@@ -10,7 +10,6 @@ It needs Pillow, and OpenCV for SIFT: `pip install 'boostmetric_paper[vision]'`.
 (2, 5)
 """
 
-from boostmetric_paper.vision.cache import FeatureCache
 from boostmetric_paper.vision.descriptors import Sift
 from boostmetric_paper.vision.filters import filter_bank, pixel_responses
 from boostmetric_paper.vision.harris import harris_laplace
@@ -20,7 +19,7 @@ from boostmetric_paper.vision.merging import Merging, WordMerger, merge_words
 from boostmetric_paper.vision.regions import region_histograms
 from boostmetric_paper.vision.sets import (
     FacePairs,
-    LabelledImages,
+    LabeledImages,
     SegmentedImages,
     load_caltech101,
     load_lfw,
@@ -32,10 +31,9 @@ __all__ = [
     "BagOfVisualWords",
     "FacePairs",
     "FaceSift",
-    "FeatureCache",
     "ImageError",
     "Images",
-    "LabelledImages",
+    "LabeledImages",
     "Merging",
     "SegmentedImages",
     "Sift",

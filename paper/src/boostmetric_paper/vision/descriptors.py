@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 
 from boostmetric_paper.vision.harris import harris_laplace
 from boostmetric_paper.vision.images import Source, read_image
-from boostmetric_paper.vision.packages import needed
+from boostmetric_paper.vision.packages import import_package
 
 POINTS = ("interest", "harris", "dense")
 
 N_ENTRIES = 128
-"""Entries of a SIFT descriptor: 4 × 4 cells of 8 orientations."""
+"""Length of a SIFT descriptor: 4 × 4 cells of 8 orientations."""
 
-WIDTH = 6.0
-"""The width of the patch that OpenCV describes, for a key point of size 1."""
+PATCH_WIDTH = 6.0
+"""Width of the patch that OpenCV describes, for a key point of size 1."""
 
-REGION = 12.0
-"""The width of the patch of a corner, for a scale of 1: as Lowe's for his interest points."""
+CORNER_WIDTH = 12.0
+"""Width of the patch of a corner, for a scale of 1; the same as for Lowe's interest points."""
 
 BLUR, N_LAYERS = 1.6, 3
-"""OpenCV's pyramid: the standard deviation of its first image, and images of each octave."""
+"""OpenCV's pyramid: standard deviation of its first image, and images per octave."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Sift:
         orientation; "harris" describes upright patches at corners, each at its own scale (see
         `harris_laplace`); "dense" describes upright patches on a grid
     step : pixels from one patch of the grid to the next
-    sizes : widths in pixels of the patches of the grid, each of 4 × 4 cells; patches lie within
+    sizes : widths in pixels of the patches of the grid, each of 4 × 4 cells; patches are inside
         the image
     root : whether a descriptor d becomes √(d/Σd) (RootSIFT; Arandjelović and Zisserman, 2012), so
-        that Euclidean distances are Hellinger's
+        that Euclidean distances are Hellinger distances
 
     Examples
     --------
@@ -58,23 +58,20 @@ class Sift:
     def __post_init__(self) -> None:
         if self.points not in POINTS:
             raise ValueError(
-                f"points={self.points!r} will not do: 'interest', 'harris', 'dense', or a function "
-                "from an image to its descriptors will."
+                "The 'points' parameter must be 'interest', 'harris', 'dense', or a function from "
+                f"an image to its descriptors. Got {self.points!r} instead."
             )
         if self.step < 1:
-            raise ValueError(f"step={self.step} will not do: give a whole number of pixels, 1 up.")
+            raise ValueError(
+                f"The 'step' parameter must be an int in the range [1, inf). Got {self.step} "
+                "instead."
+            )
         check_sizes(self.sizes)
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """All that the descriptors depend on besides the image."""
-        grid = {"step": self.step, "sizes": list(self.sizes)} if self.points == "dense" else {}
-        return {"points": self.points, "root": self.root, "opencv": _version(), **grid}
 
     def __call__(self, image: Source) -> NDArray[np.float32]:
         """The descriptors of an image, of shape (n, 128); n may be 0."""
-        cv2 = needed("cv2")
-        pixels = np.ascontiguousarray(read_image(image, grey=True))
+        cv2 = import_package("cv2")
+        pixels = np.ascontiguousarray(read_image(image, gray=True))
         sift = cv2.SIFT_create()
         if self.points == "interest":
             found = sift.detectAndCompute(pixels, None)[1]
@@ -85,11 +82,11 @@ class Sift:
         return root_sift(descriptors) if self.root else descriptors
 
     def _patches(self, pixels: NDArray[np.uint8]) -> list[Any]:
-        key_point = needed("cv2").KeyPoint
-        return [key_point(x, y, size / WIDTH, 0.0) for x, y, size in self.grid(pixels)]
+        key_point = import_package("cv2").KeyPoint
+        return [key_point(x, y, size / PATCH_WIDTH, 0.0) for x, y, size in self.grid(pixels)]
 
     def grid(self, pixels: NDArray[np.uint8]) -> list[tuple[float, float, float]]:
-        """Centres x and y, and widths, of the patches of an image: size by size, row by row.
+        """Centers x and y, and widths, of the patches of an image, by size and row.
 
         Examples
         --------
@@ -97,7 +94,7 @@ class Sift:
         [(4.0, 4.0, 8), (8.0, 4.0, 8)]
         """
         height, width = pixels.shape
-        # Whole pixels, since OpenCV rounds centres, halves to the even side.
+        # Integers, since OpenCV rounds centers (half to even).
         return [
             (float(x), float(y), size)
             for size in self.sizes
@@ -107,16 +104,16 @@ class Sift:
 
 
 def check_sizes(sizes: tuple[float, ...]) -> None:
-    """Raise a ValueError where these are no widths of patches."""
+    """Raise a ValueError if these are not valid widths of patches."""
     if not sizes or min(sizes) < 4:
         raise ValueError(
-            f"sizes={sizes} will not do: give one width of patches or more, each of at least 4 "
-            "pixels."
+            "The 'sizes' parameter must contain at least one width, each at least 4 pixels. Got "
+            f"{sizes} instead."
         )
 
 
 def root_sift(descriptors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """√(d/Σd) for each row d; a row of zeros stays so.
+    """√(d/Σd) for each row d; a row of zeros remains zero.
 
     Examples
     --------
@@ -129,15 +126,11 @@ def root_sift(descriptors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _corners(pixels: NDArray[np.uint8]) -> list[Any]:
-    """Key points at corners, each in the image of OpenCV's pyramid that is blurred as its scale."""
-    key_point = needed("cv2").KeyPoint
+    """Key points at corners, each in the image of OpenCV's pyramid with the blur of its scale."""
+    key_point = import_package("cv2").KeyPoint
     spots = []
     for x, y, scale in zip(*(part.tolist() for part in harris_laplace(pixels)), strict=True):
         octave, layer = divmod(max(0, round(N_LAYERS * math.log2(scale / BLUR))), N_LAYERS)
-        size = REGION / WIDTH * scale
+        size = CORNER_WIDTH / PATCH_WIDTH * scale
         spots.append(key_point(float(x), float(y), size, 0.0, 1.0, octave | layer << 8))
     return spots
-
-
-def _version() -> str:
-    return str(needed("cv2").__version__)

@@ -22,27 +22,26 @@ TO_XYZ = np.array(
         [0.0193339, 0.1191920, 0.9503041],
     ]
 )
-"""From linear sRGB to CIE XYZ, of the white D65."""
+"""From linear sRGB to CIE XYZ, white point D65."""
 
 
 def filter_bank(image: Source) -> NDArray[np.float64]:
-    """The responses of 17 filters at each pixel of a colour image, of shape (H, W, 17).
+    """The responses of 17 filters at each pixel of a color image, of shape (H, W, 17).
 
     In CIE L*a*b*: Gaussians of σ = 1, 2, 4 of L, a and b (9, the three channels of a scale
     together); Laplacians of Gaussians of σ = 1, 2, 4, 8 of L (4); and first derivatives of
     Gaussians of σ = 2, 4 of L, along the rows and along the columns of the image (4: at each scale
     ∂/∂y, then ∂/∂x).
 
-    A filter is cut off 2σ from its centre, so that it is 4σ wide, or with its centre 4σ + 1 pixels.
-    The Gaussians sum to 1 after that. The Laplacians are shifted to sum to 0, as a Laplacian does,
-    so that brightness alone has no response; the derivatives sum to 0 as they are. (To the regions
-    of MSRC the shift makes no difference: what it takes away is nearly a combination of the
-    Gaussians of L, which whitening takes away too.) Beyond its border an image goes on as in a
-    mirror.
+    Filters are truncated at 2σ, so they are 4σ + 1 pixels wide. The truncated Gaussians sum to 1.
+    The truncated Laplacians are shifted to sum to 0, so that constant brightness has no response;
+    the derivatives sum to 0 already. (For the regions of MSRC the shift makes no difference: it is
+    nearly a linear combination of the Gaussians of L, which whitening removes.) Images are
+    reflected at the border.
 
     Parameters
     ----------
-    image : in colour, as `read_image` takes it
+    image : in color, see `read_image`
 
     Examples
     --------
@@ -55,7 +54,8 @@ def filter_bank(image: Source) -> NDArray[np.float64]:
     pixels = read_image(image)
     if pixels.ndim == 2:
         raise ImageError(
-            f"an image of shape {pixels.shape} is grey: the filter bank needs colour, (H, W, 3)."
+            "The filter bank requires a color image of shape (H, W, 3). Got shape "
+            f"{pixels.shape} instead."
         )
     lab = rgb_to_lab(pixels)
     lightness = lab[..., 0]
@@ -72,7 +72,7 @@ def filter_bank(image: Source) -> NDArray[np.float64]:
 
 
 def pixel_responses(image: Source) -> NDArray[np.float32]:
-    """The rows of `filter_bank`, pixel by pixel, of shape (H·W, 17): a way to describe an image.
+    """The rows of `filter_bank`, pixel by pixel, of shape (H·W, 17), for `BagOfVisualWords`.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def pixel_responses(image: Source) -> NDArray[np.float32]:
 
 
 def rgb_to_lab(pixels: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """CIE L*a*b* of pixels of sRGB, by the white D65: L of 0 to 100, a and b about -100 to 100.
+    """CIE L*a*b* of sRGB pixels, white point D65: L in [0, 100], a and b about -100 to 100.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def rgb_to_lab(pixels: NDArray[np.uint8]) -> NDArray[np.float64]:
 def separable(
     image: NDArray[np.float64], along_y: NDArray[np.float64], along_x: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Σ_ij along_y[i]·along_x[j]·image[y + i, x + j], with i and j from the middle of a kernel.
+    """Σ_ij along_y[i]·along_x[j]·image[y + i, x + j], where i = j = 0 is the center of a kernel.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def _gaussian(sigma: int) -> NDArray[np.float64]:
 
 
 def _first_derivative(sigma: int) -> NDArray[np.float64]:
-    """Positive where the image rises: correlation with a kernel turns its sign."""
+    """Positive where the image rises, since correlation does not flip the kernel."""
     return _offsets(sigma) / sigma**2 * _gaussian(sigma)
 
 

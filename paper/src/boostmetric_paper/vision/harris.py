@@ -7,23 +7,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from boostmetric_paper.vision.packages import needed
+from boostmetric_paper.vision.packages import import_package
 
 SCALES = tuple(1.2**power for power in range(15))
-"""Standard deviations of Gaussians, in pixels: the scales at which a corner may stand out."""
+"""Scales of corners: standard deviations of Gaussians, in pixels."""
 
-REACH = 2
-"""Corners are looked for at every `REACH`-th scale, and stand out no further off than that."""
+STRIDE = 2
+"""Corners are detected at every second scale, and assigned to a scale at most this far away."""
 
-INNER = 0.7
-"""Standard deviation of the derivatives, as a share of the window's."""
+DERIVATIVE_RATIO = 0.7
+"""Standard deviation of the derivatives, relative to that of the window."""
 
 KAPPA = 0.04
-"""κ of Harris's measure det μ − κ·(Tr μ)²."""
+"""κ of the Harris measure det μ − κ·(Tr μ)²."""
 
 THRESHOLD = 5e-6
-"""Least measure of a corner, of an image of greys from 0 to 1. Images of Caltech-101 then have
-about as many corners as the regions that the paper counts."""
+"""Smallest measure of a corner, for gray values from 0 to 1. Images of Caltech-101 then have about
+as many corners as the paper has regions."""
 
 
 class Corners(NamedTuple):
@@ -31,8 +31,8 @@ class Corners(NamedTuple):
 
     Attributes
     ----------
-    x, y : their places in pixels
-    scales : standard deviations of the Gaussians by which they stand out, in pixels
+    x, y : coordinates in pixels
+    scales : standard deviations of Gaussians, in pixels
     """
 
     x: NDArray[np.intp]
@@ -41,18 +41,18 @@ class Corners(NamedTuple):
 
 
 def harris_laplace(pixels: NDArray[np.uint8], threshold: float = THRESHOLD) -> Corners:
-    """The corners of a grey image, each at the scale at which it stands out most.
+    """The corners of a gray image, each at its characteristic scale.
 
     At a scale σ, with the image L smoothed by a Gaussian of s = 0.7·σ, the gradients near a pixel
-    have the second moments μ = s²·G(σ) ∗ ∇L·∇Lᵀ, and det μ − κ·(Tr μ)² is large where they have
-    several directions. A corner is a maximum of this measure among the pixels around. It stands
-    out at the scales near σ at which σ²·|ΔG(σ) ∗ image| is larger than at the next smaller and
-    the next larger one, and is dropped if there is none. A corner may be found at several scales.
+    have the second moments μ = s²·G(σ) ∗ ∇L·∇Lᵀ, and det μ − κ·(Tr μ)² is large if they have
+    several directions. A corner is a local maximum of this measure. Its characteristic scales are
+    those near σ at which σ²·|ΔG(σ) ∗ image| is larger than at the next smaller and the next larger
+    scale; a corner without one is dropped, and a corner may have several.
 
     Parameters
     ----------
     pixels : of shape (H, W)
-    threshold : least measure of a corner
+    threshold : smallest measure of a corner
 
     Examples
     --------
@@ -65,24 +65,24 @@ def harris_laplace(pixels: NDArray[np.uint8], threshold: float = THRESHOLD) -> C
     """
     image = np.divide(pixels, 255, dtype=np.float32)
     blobness = np.stack([_blobness(image, scale) for scale in SCALES])
-    stands_out = np.zeros(blobness.shape, dtype=bool)
-    stands_out[1:-1] = (blobness[1:-1] > blobness[:-2]) & (blobness[1:-1] > blobness[2:])
-    found = np.zeros_like(stands_out)
-    for level in range(REACH, len(SCALES) - REACH, REACH):
+    is_peak = np.zeros(blobness.shape, dtype=bool)
+    is_peak[1:-1] = (blobness[1:-1] > blobness[:-2]) & (blobness[1:-1] > blobness[2:])
+    found = np.zeros_like(is_peak)
+    for level in range(STRIDE, len(SCALES) - STRIDE, STRIDE):
         measure = _cornerness(image, SCALES[level])
-        highest = needed("cv2").dilate(measure, np.ones((3, 3), np.uint8))
-        near = slice(level - REACH, level + REACH + 1)
-        found[near] |= stands_out[near] & (measure > threshold) & (measure == highest)
+        maximum = import_package("cv2").dilate(measure, np.ones((3, 3), np.uint8))
+        near = slice(level - STRIDE, level + STRIDE + 1)
+        found[near] |= is_peak[near] & (measure > threshold) & (measure == maximum)
     levels, y, x = np.nonzero(found)
     return Corners(x, y, np.array(SCALES)[levels])
 
 
 def _cornerness(image: NDArray[np.float32], scale: float) -> NDArray[np.float32]:
     """det μ − κ·(Tr μ)² at each pixel."""
-    inner = INNER * scale
+    inner = DERIVATIVE_RATIO * scale
     smooth = _blurred(image, inner)
     rise_x, rise_y = (
-        inner * needed("cv2").Sobel(smooth, -1, *order, ksize=1, scale=0.5)
+        inner * import_package("cv2").Sobel(smooth, -1, *order, ksize=1, scale=0.5)
         for order in ((1, 0), (0, 1))
     )
     xx, xy, yy = (_blurred(product, scale) for product in (rise_x**2, rise_x * rise_y, rise_y**2))
@@ -91,9 +91,9 @@ def _cornerness(image: NDArray[np.float32], scale: float) -> NDArray[np.float32]
 
 def _blobness(image: NDArray[np.float32], scale: float) -> NDArray[np.float32]:
     """σ²·|ΔG(σ) ∗ image| at each pixel."""
-    laplacian = needed("cv2").Laplacian(_blurred(image, scale), -1)
+    laplacian = import_package("cv2").Laplacian(_blurred(image, scale), -1)
     return np.abs(scale**2 * laplacian)
 
 
 def _blurred(image: NDArray[np.float32], scale: float) -> NDArray[np.float32]:
-    return needed("cv2").GaussianBlur(image, (0, 0), scale)
+    return import_package("cv2").GaussianBlur(image, (0, 0), scale)

@@ -1,6 +1,6 @@
 """Nine facial points, and the SIFT descriptors around them, of faces framed as those of LFW.
 
-Points are found by dlib (`pip install 'boostmetric_paper[faces]'`), or are those of the mean face.
+Points are detected by dlib (`pip install 'boostmetric_paper[faces]'`) or those of the mean face.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import os
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,18 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from boostmetric_paper.vision.descriptors import WIDTH, check_sizes, root_sift
+from boostmetric_paper.vision.descriptors import PATCH_WIDTH, check_sizes, root_sift
 from boostmetric_paper.vision.images import ImageError, Source, read_image
-from boostmetric_paper.vision.packages import needed
+from boostmetric_paper.vision.packages import import_package
 
 FRAME = 150
-"""Height and width of the middle of an image, where the face is."""
+"""Height and width of the center of an image, which contains the face."""
 
 BOX = (20, 32, 127, 139)
-"""Left, top, right and bottom of a face in the frame: the median of what dlib's detector finds."""
+"""Left, top, right and bottom of a face in the frame: the median of dlib's detections on LFW."""
 
-OUTLINE = 68
-"""Points of a face in the model, of which nine are taken."""
+N_MODEL_POINTS = 68
+"""Points of a face in dlib's model; nine of them are used."""
 
 FACIAL_POINTS = {
     "right eye, outer corner": 36,
@@ -41,42 +40,37 @@ FACIAL_POINTS = {
     "mouth, right corner": 48,
     "mouth, left corner": 54,
 }
-"""The points of Everingham, Sivic and Zisserman (2006), right and left the person's own; and which
-of the model's each of them is."""
+"""The points of Everingham, Sivic and Zisserman (2006), where right and left are the person's own,
+and their numbers in dlib's model."""
 
 MEAN_FACE = np.array(
     [[46, 65], [62, 65], [88, 65], [104, 65], [66, 93], [76, 87], [86, 93], [57, 111], [95, 111]],
     dtype=np.float64,
 )
-"""Columns x and y of the nine points of the mean face of LFW, in the frame."""
+"""The nine points of the mean face of LFW in the frame, columns x and y."""
 
 PATCH = 40
-"""Width in pixels that patches of all sizes are resampled to."""
-
-POINTS = ("found", "mean")
+"""Width in pixels to which patches of all sizes are resampled."""
 
 MODEL = "shape_predictor_68_face_landmarks.dat"
-"""The file of face_recognition_models that finds the points."""
-
-MODULES = {"dlib": "dlib-bin", "face_recognition_models": "face_recognition_models"}
-"""Modules of the extra `faces`, and the packages that have them."""
+"""File of face_recognition_models with the detector of the points."""
 
 File = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
 class FaceSift:
-    """SIFT descriptors around nine facial points at several scales, one after another.
+    """SIFT descriptors around nine facial points at several scales, concatenated.
 
-    As Guillaumin, Verbeek and Schmid (2009) describe a face. Where points are found, the middle of
-    the image is turned, scaled and shifted first, so that they are as near as can be to those of
-    the mean face. Upright patches around each point, at every scale, are described by RootSIFT.
+    These are the features of Guillaumin, Verbeek and Schmid (2009). With detected points, the
+    center of the image is first rotated, scaled and shifted, so that the points are as close as
+    possible to those of the mean face. Upright patches around each point are described by RootSIFT.
 
     Parameters
     ----------
-    points : "found" by dlib in each image, or those of the "mean" face for all
+    points : "detected" by dlib in each image, or those of the "mean" face for all images
     sizes : widths in pixels of the patches around a point
-    model : as that of `facial_points`
+    model : see `facial_points`
 
     Examples
     --------
@@ -86,52 +80,48 @@ class FaceSift:
     True
     """
 
-    points: str = "found"
+    points: str = "detected"
     sizes: tuple[float, ...] = (20, 40, 80)
     model: File | None = None
 
     def __post_init__(self) -> None:
-        if self.points not in POINTS:
-            raise ValueError(f"points={self.points!r} will not do: 'found' or 'mean' will.")
+        if self.points not in ("detected", "mean"):
+            raise ValueError(
+                "The 'points' parameter must be a str among {'detected', 'mean'}. Got "
+                f"{self.points!r} instead."
+            )
         check_sizes(self.sizes)
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        """All that the descriptors depend on besides the image; an error if it is missing."""
-        common = {
-            "face": self.points,
-            "sizes": list(self.sizes),
-            "patch": PATCH,
-            "frame": [FRAME, *MEAN_FACE.ravel().tolist()],
-            "opencv": str(needed("cv2").__version__),
-        }
-        if self.points == "mean":
-            return common
-        content = sha256(model_file(self.model).read_bytes()).hexdigest()
-        dlib = str(_module("dlib").__version__)
-        return {**common, "model": content, "box": list(BOX), "dlib": dlib}
+    def versions(self) -> dict[str, str]:
+        """Versions and model that the descriptors depend on; an error if something is missing."""
+        versions = {"opencv": str(import_package("cv2").__version__)}
+        if self.points == "detected":
+            model = sha256(model_file(self.model).read_bytes()).hexdigest()
+            versions |= {"dlib": str(_dlib().__version__), "model": model}
+        return versions
 
     def __call__(self, image: Source) -> NDArray[np.float32]:
-        """The descriptors of an image in a row, point by point and from the first size on."""
-        pixels = middle(image)
+        """The descriptors of an image in one vector, ordered by point and size."""
+        pixels = center(image)
         if self.points == "mean":
             return sift_at(pixels, MEAN_FACE, self.sizes).ravel()
-        found = facial_points(pixels, self.model)
-        turn = similarity(found, MEAN_FACE)
-        aligned = needed("cv2").warpAffine(pixels, turn, (FRAME, FRAME))
-        return sift_at(aligned, found @ turn[:, :2].T + turn[:, 2], self.sizes).ravel()
+        detected = facial_points(pixels, self.model)
+        align = similarity(detected, MEAN_FACE)
+        aligned = import_package("cv2").warpAffine(pixels, align, (FRAME, FRAME))
+        return sift_at(aligned, detected @ align[:, :2].T + align[:, 2], self.sizes).ravel()
 
 
 def facial_points(image: Source, model: File | None = None) -> NDArray[np.float64]:
-    """The nine `FACIAL_POINTS` in the middle of an image: columns x and y, of shape (9, 2).
+    """The nine `FACIAL_POINTS` in the center of an image: columns x and y, of shape (9, 2).
 
-    The face is taken to fill `BOX`, as those of LFW about do, so that points are found in every
-    image, and a face in the background is not mistaken for it.
+    The face is assumed to fill `BOX`, as faces of LFW approximately do. Thus points are detected in
+    every image, and never those of a face in the background.
 
     Parameters
     ----------
-    image : as `read_image` takes it, of 150 × 150 pixels or more
-    model : a file of dlib's `shape_predictor` for 68 points (Kazemi and Sullivan, 2014). None means
+    image : see `read_image`; at least 150 × 150 pixels
+    model : file of a dlib `shape_predictor` for 68 points (Kazemi and Sullivan, 2014); None uses
         that of the package face_recognition_models
 
     Examples
@@ -139,56 +129,58 @@ def facial_points(image: Source, model: File | None = None) -> NDArray[np.float6
     >>> facial_points(np.zeros((150, 150), np.uint8), "no.dat")
     Traceback (most recent call last):
     ...
-    FileNotFoundError: there is no model no.dat: give the file of a shape predictor of dlib.
+    FileNotFoundError: There is no file no.dat; model must be the file of a dlib shape predictor.
     """
     path = model_file(model)
-    shape = _predictor(str(path))(middle(image), _module("dlib").rectangle(*BOX))
-    if shape.num_parts != OUTLINE:
+    shape = _predictor(str(path))(center(image), _dlib().rectangle(*BOX))
+    if shape.num_parts != N_MODEL_POINTS:
         raise ValueError(
-            f"{path} finds {shape.num_parts} points: give a model of {OUTLINE}, of which nine are "
-            "taken."
+            f"model must detect {N_MODEL_POINTS} points; {path} detects {shape.num_parts}."
         )
     parts = [shape.part(number) for number in FACIAL_POINTS.values()]
     return np.array([(part.x, part.y) for part in parts], dtype=np.float64)
 
 
 def model_file(model: File | None = None) -> Path:
-    """That file if it is there, else the one of face_recognition_models; else an error."""
+    """The file if given, else that of face_recognition_models; an error if it does not exist."""
     if model is not None:
         if not Path(model).is_file():
             raise FileNotFoundError(
-                f"there is no model {os.fspath(model)}: give the file of a shape predictor of dlib."
+                f"There is no file {os.fspath(model)}; model must be the file of a dlib shape "
+                "predictor."
             )
         return Path(model)
-    # The package is not imported, since that needs pkg_resources, which may be missing.
+    # The package is not imported, since this requires pkg_resources, which may be missing.
     spec = find_spec("face_recognition_models")
     places = spec.submodule_search_locations if spec is not None else None
     if not places:
-        raise _missing("face_recognition_models")
+        raise ImportError(
+            "face_recognition_models is not installed: pip install 'boostmetric_paper[faces]'"
+        )
     return Path(places[0], "models", MODEL)
 
 
-def middle(image: Source) -> NDArray[np.uint8]:
-    """The grey pixels in the middle of an image, `FRAME` × `FRAME` of them.
+def center(image: Source) -> NDArray[np.uint8]:
+    """The `FRAME` × `FRAME` gray pixels in the center of an image.
 
-    >>> middle(np.zeros((250, 200), dtype=np.uint8)).shape
+    >>> center(np.zeros((250, 200), dtype=np.uint8)).shape
     (150, 150)
     """
-    pixels = read_image(image, grey=True)
+    pixels = read_image(image, gray=True)
     height, width = pixels.shape
     if min(height, width) < FRAME:
         raise ImageError(
-            f"an image of {height} × {width} pixels is too small: a face is looked for in the "
-            f"middle {FRAME} × {FRAME}."
+            f"Images of faces must have at least {FRAME} × {FRAME} pixels. Got {height} × {width} "
+            "instead."
         )
     top, left = (height - FRAME) // 2, (width - FRAME) // 2
     return np.ascontiguousarray(pixels[top : top + FRAME, left : left + FRAME])
 
 
 def similarity(points: ArrayLike, goals: ArrayLike) -> NDArray[np.float64]:
-    """The rotation, scaling and shift (A b) that bring points x nearest to goals, A·x + b.
+    """The rotation, scaling and shift (A b) such that A·x + b is closest to the goals.
 
-    In the sense of least squares; of shape (2, 3). In complex numbers it is z ↦ a·z + b.
+    Least squares, of shape (2, 3). In complex numbers it is z ↦ a·z + b.
 
     >>> similarity([[0, 0], [1, 0]], [[5, 5], [5, 7]])
     array([[ 0., -2.,  5.],
@@ -206,54 +198,44 @@ def sift_at(
 ) -> NDArray[np.float32]:
     """RootSIFT of upright patches, of shape (points, sizes, 128).
 
-    For each size the image is resampled so that patches are `PATCH` pixels wide: SIFT smooths a
-    wide patch as little as a narrow one, and would see its pixels and not its shape.
+    For each size the image is resampled so that patches are `PATCH` pixels wide, because SIFT
+    smooths wide patches no more than narrow ones.
 
     Parameters
     ----------
-    pixels : a grey image
+    pixels : a gray image
     points : of shape (n, 2), columns x and y; OpenCV rounds them to whole pixels of the resampled
         image
-    sizes : widths of the patches, whose parts beyond the image count for nothing
+    sizes : widths of the patches; parts outside the image are ignored
 
     Examples
     --------
     >>> sift_at(np.eye(40, dtype=np.uint8), np.array([[20.0, 20.0]]), (8, 16)).shape
     (1, 2, 128)
     """
-    cv2 = needed("cv2")
+    cv2 = import_package("cv2")
     sift, described = cv2.SIFT_create(), []
     for size in sizes:
         scale = PATCH / size
         how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
         resampled = cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=how)
-        # A pixel's middle is half a pixel from its corner, at every scale.
-        centres = ((points + 0.5) * scale - 0.5).tolist()
-        spots = [cv2.KeyPoint(x, y, PATCH / WIDTH, 0.0) for x, y in centres]
-        described.append(root_sift(sift.compute(resampled, spots)[1]))
+        # The center of a pixel is half a pixel from its corner, at every scale.
+        centers = ((points + 0.5) * scale - 0.5).tolist()
+        key_points = [cv2.KeyPoint(x, y, PATCH / PATCH_WIDTH, 0.0) for x, y in centers]
+        described.append(root_sift(sift.compute(resampled, key_points)[1]))
     return np.stack(described, axis=1)
 
 
 @lru_cache(maxsize=1)
 def _predictor(path: str) -> Any:
-    """The model of a file, kept since it has 100 MB."""
+    """The model of a file, kept in memory because loading its 100 MB takes a second."""
     try:
-        return _module("dlib").shape_predictor(path)
+        return _dlib().shape_predictor(path)
     except RuntimeError as error:
         raise ValueError(
-            f"{path} is no shape predictor of dlib ({error}): give the file of one."
+            f"model must be the file of a dlib shape predictor; {path} is not ({error})."
         ) from None
 
 
-def _module(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError:
-        raise _missing(name) from None
-
-
-def _missing(name: str) -> ImportError:
-    return ImportError(
-        f"facial points need {MODULES[name]}, which is missing: "
-        "pip install 'boostmetric_paper[faces]'"
-    )
+def _dlib() -> Any:
+    return import_package("dlib", "dlib-bin", extra="faces")

@@ -1,4 +1,4 @@
-"""Fewer visual words that tell the classes apart as well: words merged two by two."""
+"""Merging of visual words that separates the classes with fewer words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, check_non_negative, valida
 
 
 class Merging(NamedTuple):
-    """What `merge_words` did.
+    """The result of `merge_words`.
 
     Attributes
     ----------
@@ -34,19 +34,18 @@ def merge_words(counts: ArrayLike, n_groups: int) -> Merging:
 
     which is (p(v) + p(w)) times the Jensen-Shannon divergence of p(c|v) and p(c|w): the
     agglomerative information bottleneck (Slonim and Tishby, 1999). Winn, Criminisi and Minka (2005)
-    merge greedily too, by the probability of the classes given the histograms under Gaussian
-    models; this rule needs no model, and both keep apart the words that tell the classes apart.
-    For K words and C classes it takes O(K²·C) time, where few words share their nearest one, and
-    O(K²) memory.
+    merge greedily, too, by the probability of the classes given the histograms under Gaussian
+    models; this rule needs no model. For K words and C classes it takes O(K²·C) time, if few words
+    share their nearest word, and O(K²) memory.
 
     Parameters
     ----------
     counts : of shape (K, C), how often each word occurs in each class
-    n_groups : number of groups that are left
+    n_groups : number of groups
 
     Examples
     --------
-    Words 0 and 2 occur in the same shares of the classes, so that they merge without loss.
+    Words 0 and 2 have the same distribution over the classes, so they merge without loss.
 
     >>> merging = merge_words([[8, 2], [1, 9], [4, 1], [0, 5]], n_groups=2)
     >>> merging.groups
@@ -57,7 +56,8 @@ def merge_words(counts: ArrayLike, n_groups: int) -> Merging:
     joint = _joint(counts)
     if not 1 <= n_groups <= len(joint):
         raise ValueError(
-            f"n_groups={n_groups} will not do: there are {len(joint)} words, so 1 to that."
+            f"The 'n_groups' parameter must be an int in the range [1, {len(joint)}], the number "
+            f"of words. Got {n_groups} instead."
         )
     pairs = _Pairs(joint)
     groups = np.arange(len(joint))
@@ -70,11 +70,11 @@ def merge_words(counts: ArrayLike, n_groups: int) -> Merging:
 
 
 class WordMerger(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Histograms of many words to histograms of few, by `merge_words`: sums of columns.
+    """Transform histograms of words to histograms of merged words, by `merge_words`.
 
     Parameters
     ----------
-    n_groups : number of columns afterwards
+    n_groups : number of merged words
 
     Attributes
     ----------
@@ -93,11 +93,11 @@ class WordMerger(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self.n_groups = n_groups
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> WordMerger:
-        """Find the groups.
+        """Determine the groups.
 
         Parameters
         ----------
-        X : histograms, of shape (n, K), not below 0
+        X : histograms, of shape (n, K), >= 0
         y : their classes
         """
         H, y = validate_data(self, X, y, dtype=np.float64)
@@ -108,7 +108,7 @@ class WordMerger(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """For each histogram the sums over groups, of shape (n, n_groups)."""
+        """Sums of each histogram over the groups, of shape (n, n_groups)."""
         check_is_fitted(self)
         H = validate_data(self, X, dtype=np.float64, reset=False)
         belongs = self.groups_[:, None] == np.arange(self._n_features_out)
@@ -126,7 +126,7 @@ class WordMerger(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
 
 class _Pairs:
-    """What each pair of words would lose, and for each word the one it would lose least with."""
+    """The loss of each pair of words, and for each word the one with the smallest loss."""
 
     def __init__(self, joint: NDArray[np.float64]) -> None:
         self.joint = joint
@@ -136,7 +136,7 @@ class _Pairs:
         self.least = self.losses.min(axis=1)
 
     def merge_best(self) -> tuple[int, int, float]:
-        """The word that takes up another, that other one, and the loss. The lower index stays."""
+        """Merge the pair with the smallest loss; the kept word, the removed word and the loss."""
         best = int(self.least.argmin())
         kept, gone = sorted((best, int(self.nearest[best])))
         loss = float(self.least[best])
@@ -145,7 +145,7 @@ class _Pairs:
         self.left[gone] = False
         self._fill(gone, np.full(len(self.joint), np.inf))
         self._fill(kept, self._losses_with(kept))
-        # A word to which the union is nearer than its nearest is found from the union's side.
+        # A word that is closer to the union than to its nearest word is found in the union's row.
         stale = self.left & np.isin(self.nearest, (kept, gone))
         stale[kept] = True
         self.nearest[stale] = self.losses[stale].argmin(axis=1)
@@ -162,7 +162,7 @@ class _Pairs:
         losses = by_class - _loss(own.sum(), joint.sum(axis=1))
         losses[~self.left] = np.inf
         losses[word] = np.inf
-        # Rounding may bring a loss of zero below it.
+        # Rounding may make a loss of zero negative.
         return np.maximum(losses, 0)
 
 
@@ -181,7 +181,7 @@ def _joint(counts: ArrayLike) -> NDArray[np.float64]:
     counts = np.asarray(counts, dtype=np.float64)
     if counts.ndim != 2 or not np.isfinite(counts).all() or (counts < 0).any() or not counts.any():
         raise ValueError(
-            f"counts of shape {counts.shape} will not do: give finite numbers of shape (words, "
-            "classes), none below 0 and some above."
+            "counts must be a finite array of shape (words, classes), >= 0 and not all 0. Got an "
+            f"array of shape {counts.shape}."
         )
     return counts / counts.sum()

@@ -19,16 +19,15 @@ def region_histograms(
 ) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
     """The histogram of words in each region of an image, of shape (R, n_words), and its label.
 
-    A region is a connected set of pixels of one label, of which each touches the next by a side or
-    a corner.
+    A region is a connected set of pixels with the same label (8-connectivity).
 
     Parameters
     ----------
-    words : the word at each pixel, of the shape (H, W) of the map, or in a row
+    words : the word at each pixel, of shape (H, W) or (H·W,)
     label_map : the label of each pixel, of shape (H, W)
     n_words : length of a histogram
-    labels : those whose regions count, so that void can be left out
-    min_pixels : smallest region that counts
+    labels : labels of the regions; others, such as void, are ignored
+    min_pixels : size of the smallest region
 
     Examples
     --------
@@ -40,8 +39,8 @@ def region_histograms(
     """
     if words.size != label_map.size:
         raise ValueError(
-            f"there are {words.size} words for a map of {label_map.size} pixels: give the word at "
-            "each pixel."
+            f"words must have one entry per pixel of label_map. Got {words.size} words and "
+            f"{label_map.size} pixels."
         )
     words = words.reshape(label_map.shape)
     histograms, owners = [], []

@@ -1,7 +1,7 @@
-"""The paper's sets of images, as their archives unpack or packed into files of NumPy arrays.
+"""The paper's image datasets, from their unpacked archives or from files of NumPy arrays.
 
-Nothing is downloaded. A folder that is not as it should be is refused before any image is read;
-images that cannot be read are left out, and `images.skipped` names them.
+Nothing is downloaded. A folder with a wrong layout raises an error before any image is read; images
+that cannot be read are skipped, and `images.skipped` contains their names.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LEGEND = {
     "body": (64, 64, 0),
     "boat": (192, 64, 0),
 }
-"""The labels of MSRC and their colours in its `_GT` files, in the order of the label maps."""
+"""The labels of MSRC and their colors in its `_GT` files, in the order of the label maps."""
 
 PACKED = {
     "Caltech-101": "caltech101_4class_jpeg.npz",
@@ -63,27 +63,27 @@ PACKED = {
 }
 
 REMEDY = {
-    "Caltech-101": "download caltech-101.zip from https://data.caltech.edu/records/mzrjq-6wc02, "
-    "unpack 101_ObjectCategories.tar.gz of it, and put the folder 101_ObjectCategories, with one "
-    "folder for each class, into the folder that you name",
-    "LFW": "download lfw-funneled.tgz and pairs.txt of Labeled Faces in the Wild "
-    "(http://vis-www.cs.umass.edu/lfw), and put the folder lfw_funneled, with one folder for each "
-    "person, and pairs.txt beside it, into the folder that you name",
-    "MSRC": "download the pixel-wise labelled image database of Microsoft Research Cambridge "
-    "(https://www.microsoft.com/en-us/research/project/image-understanding), and name the folder "
-    "that it unpacks to, with images 1_1_s.bmp and maps 1_1_s_GT.bmp, in one folder or in Images "
+    "Caltech-101": "Download caltech-101.zip from https://data.caltech.edu/records/mzrjq-6wc02, "
+    "unpack its 101_ObjectCategories.tar.gz, and put the folder 101_ObjectCategories, with one "
+    "folder per class, into that folder",
+    "LFW": "Download lfw-funneled.tgz and pairs.txt of Labeled Faces in the Wild "
+    "(http://vis-www.cs.umass.edu/lfw), and put the folder lfw_funneled, with one folder per "
+    "person, and pairs.txt into that folder",
+    "MSRC": "Download the pixel-wise labeled image database of Microsoft Research Cambridge "
+    "(https://www.microsoft.com/en-us/research/project/image-understanding), and pass the "
+    "unpacked folder, with images 1_1_s.bmp and maps 1_1_s_GT.bmp, in one folder or in Images "
     "and GroundTruth",
 }
 
 
-class LabelledImages(NamedTuple):
-    """Images of classes.
+class LabeledImages(NamedTuple):
+    """Images and their classes.
 
     Attributes
     ----------
-    images : decoded when asked for
-    y : of each image the index of its class
-    class_names : by index
+    images : decoded on access
+    y : the class of each image, an index of `class_names`
+    class_names : names of the classes
     """
 
     images: Images
@@ -96,10 +96,10 @@ class FacePairs(NamedTuple):
 
     Attributes
     ----------
-    images : decoded when asked for
-    people : whose face each image has
+    images : decoded on access
+    people : name of the person of each image
     pairs : of shape (n, 2), rows of `images`
-    is_same : whether a pair shows one person
+    is_same : whether a pair shows the same person
     folds : the fold of each pair, 0, 1, ...
     """
 
@@ -111,9 +111,9 @@ class FacePairs(NamedTuple):
 
 
 class LabelMaps(Images):
-    """For each image a map of its pixels' labels, indices of `LEGEND`; decoded when asked for.
+    """The label of each pixel of each image, an index of `LEGEND`; decoded on access.
 
-    The sources are maps (H, W), or files with the colours of the legend.
+    The sources are maps of shape (H, W), or files with the colors of the legend.
 
     Examples
     --------
@@ -128,12 +128,12 @@ class LabelMaps(Images):
 
 
 class SegmentedImages(NamedTuple):
-    """Images of which every pixel has a label.
+    """Images and the labels of their pixels.
 
     Attributes
     ----------
-    images, maps : decoded when asked for, in the same order
-    class_names : by label; 0 is void
+    images, maps : decoded on access, in the same order
+    class_names : names of the labels; 0 is void
     """
 
     images: Images
@@ -142,71 +142,71 @@ class SegmentedImages(NamedTuple):
 
 
 def load_caltech101(
-    folder: Folder = None, classes: Sequence[str] = CALTECH101, *, grey: bool = True
-) -> LabelledImages:
-    """Classes of Caltech-101 (Fei-Fei, Fergus and Perona, 2006), class by class.
+    folder: Folder = None, classes: Sequence[str] = CALTECH101, *, gray: bool = True
+) -> LabeledImages:
+    """Classes of Caltech-101 (Fei-Fei, Fergus and Perona, 2006), sorted by class.
 
     Parameters
     ----------
     folder : one with `101_ObjectCategories`, or that folder itself, or one with the file
-        `caltech101_4class_jpeg.npz`. None means the one that BOOSTMETRIC_DATA names
+        `caltech101_4class_jpeg.npz`. None uses $BOOSTMETRIC_DATA
     classes : names of folders
-    grey : whether the images are grey
+    gray : whether to convert images to gray
 
     Examples
     --------
     >>> load_caltech101("nowhere")
     Traceback (most recent call last):
     ...
-    boostmetric_paper.datasets.catalogue.DatasetError: there is no folder nowhere: download ...
+    boostmetric_paper.datasets.catalogue.DatasetError: There is no folder nowhere. Download ...
     """
     place = _place("Caltech-101", folder)
     packed = place / PACKED["Caltech-101"]
     listed = _packed_classes(packed) if packed.is_file() else _class_folders(place)
     _check_classes(place, {name: bool(listed.get(name)) for name in classes})
     files = {member: source for name in classes for member, source in listed[name].items()}
-    images = Images(list(files.values()), list(files), grey)
+    images = Images(list(files.values()), list(files), gray)
     y = np.repeat(np.arange(len(classes)), [len(listed[name]) for name in classes])
     unreadable = images.unreadable()
     y = np.delete(y, unreadable)
     _check_classes(place, {name: label in y for label, name in enumerate(classes)})
-    return LabelledImages(images.leave_out(unreadable), y, tuple(classes))
+    return LabeledImages(images.leave_out(unreadable), y, tuple(classes))
 
 
-def load_lfw(folder: Folder = None, *, grey: bool = True) -> FacePairs:
+def load_lfw(folder: Folder = None, *, gray: bool = True) -> FacePairs:
     """Labeled Faces in the Wild (Huang et al., 2007), funneled, and the pairs of its ten folds.
 
-    Pairs of which an image cannot be read are left out.
+    Pairs with an unreadable image are skipped.
 
     Parameters
     ----------
     folder : one with `lfw_funneled` and `pairs.txt`; or one with the file
-        `lfw_funneled_crop150_jpeg.npz`, whose images are grey and of the middle 150 × 150 pixels.
-        None means the one that BOOSTMETRIC_DATA names
-    grey : whether the images are grey
+        `lfw_funneled_crop150_jpeg.npz`, whose images are gray, the central 150 × 150 pixels.
+        None uses $BOOSTMETRIC_DATA
+    gray : whether to convert images to gray
 
     Examples
     --------
     >>> load_lfw("nowhere")
     Traceback (most recent call last):
     ...
-    boostmetric_paper.datasets.catalogue.DatasetError: there is no folder nowhere: download lfw...
+    boostmetric_paper.datasets.catalogue.DatasetError: There is no folder nowhere. Download lfw...
     """
     place = _place("LFW", folder)
     if (path := place / PACKED["LFW"]).is_file():
         keys = ("jpeg", "offsets", "names", "pairs", "pairs_same", "pairs_fold")
         stored = _unpacked("LFW", path, keys)
         names = stored["names"].tolist()
-        images = Images(_members(stored["jpeg"], stored["offsets"]), names, grey)
+        images = Images(_members(stored["jpeg"], stored["offsets"]), names, gray)
         pairs, is_same, folds = (stored[key] for key in keys[3:])
     else:
         root, text = place / "lfw_funneled", _pairs_file(place)
         files = [file for person in _folders(root) for file in _files(person, ".jpg")]
         if not files:
-            raise _refused(
+            raise _error(
                 "LFW", f"{place} has no folder lfw_funneled with images NAME/NAME_0001.jpg"
             )
-        images = Images(files, [file.stem for file in files], grey)
+        images = Images(files, [file.stem for file in files], gray)
         pairs, is_same, folds = read_pairs(text, images.names)
     unreadable = images.unreadable()
     kept = ~np.isin(pairs, unreadable).any(axis=1)
@@ -225,20 +225,20 @@ def load_lfw(folder: Folder = None, *, grey: bool = True) -> FacePairs:
 def load_msrc(folder: Folder = None) -> SegmentedImages:
     """The first 240 images of Microsoft Research Cambridge's set, with the label of each pixel.
 
-    They are the rows 1 to 8 of its 20 (version 2), or all of them (version 1). An image whose map
-    cannot be read, or has a colour that the legend has not, is left out.
+    These are rows 1 to 8 of 20 in version 2, or all images of version 1. An image is skipped if its
+    map cannot be read or contains a color that is not in the legend.
 
     Parameters
     ----------
-    folder : the one that the archive unpacks to; or one with the file `msrc_240_9class.npz`. None
-        means the one that BOOSTMETRIC_DATA names
+    folder : the unpacked archive, or a folder with the file `msrc_240_9class.npz`. None
+        uses $BOOSTMETRIC_DATA
 
     Examples
     --------
     >>> load_msrc("nowhere")
     Traceback (most recent call last):
     ...
-    boostmetric_paper.datasets.catalogue.DatasetError: there is no folder nowhere: download ...
+    boostmetric_paper.datasets.catalogue.DatasetError: There is no folder nowhere. Download ...
     """
     place = _place("MSRC", folder)
     packed = place / PACKED["MSRC"]
@@ -250,15 +250,15 @@ def load_msrc(folder: Folder = None) -> SegmentedImages:
 def read_pairs(
     path: str | os.PathLike[str], names: Sequence[str]
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.intp]]:
-    r"""The pairs of a file `pairs.txt` as rows of `names`; whether each is of one person; its fold.
+    r"""The pairs of a file `pairs.txt` as rows of `names`, whether each is the same, its fold.
 
-    The first line has the number of folds and that of pairs of one person in each. A fold has so
-    many lines `NAME 1 4`, and then as many `NAME 1 OTHER 2`.
+    The first line contains the number of folds and the number of same pairs per fold. A fold has
+    this many lines `NAME 1 4`, followed by as many lines `NAME 1 OTHER 2`.
 
     Parameters
     ----------
     path : the file
-    names : of images, such as NAME_0001
+    names : names of images, such as NAME_0001
 
     Examples
     --------
@@ -277,33 +277,33 @@ def read_pairs(
         ends = [_pair(line) for line in lines]
         pairs = np.array([[row_of[a], row_of[b]] for a, b in ends]).reshape(-1, 2)
     except KeyError as error:
-        raise _refused("LFW", f"{path} names the image {error}, which is not there") from None
+        raise _error("LFW", f"{path} contains the image {error}, which does not exist") from None
     except (TypeError, ValueError) as error:
-        raise _refused("LFW", f"{path} is no list of pairs ({error})") from None
+        raise _error("LFW", f"{path} is not a list of pairs ({error})") from None
     if len(lines) != 2 * n_folds * size:
-        raise _refused(
-            "LFW", f"{path} has {len(lines)} pairs and announces {n_folds} folds of {2 * size}"
+        raise _error(
+            "LFW", f"{path} has {len(lines)} pairs instead of {n_folds} folds of {2 * size}"
         )
     is_same = np.array([len(line) == 3 for line in lines])
     return pairs, is_same, np.repeat(np.arange(n_folds), 2 * size)
 
 
-def labels_of(colours: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The labels of a map of colours by `LEGEND`, of shape (H, W).
+def labels_of(colors: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The labels of a map of colors by `LEGEND`, of shape (H, W).
 
     Examples
     --------
     >>> labels_of(np.array([[[0, 128, 0], [128, 128, 128]]], dtype=np.uint8))
     array([[2, 7]], dtype=uint8)
     """
-    codes = colours.astype(np.int64) @ (1 << 16, 1 << 8, 1)
+    codes = colors.astype(np.int64) @ (1 << 16, 1 << 8, 1)
     legend = np.array(list(LEGEND.values())) @ (1 << 16, 1 << 8, 1)
     order = legend.argsort()
     places = np.searchsorted(legend, codes, sorter=order).clip(max=len(legend) - 1)
     labels = order[places]
-    if np.any(strange := legend[labels] != codes):
-        colour = tuple(colours[strange][0].tolist())
-        raise ImageError(f"a map has the colour {colour}, which the legend of MSRC has not.")
+    if np.any(unknown := legend[labels] != codes):
+        color = tuple(colors[unknown][0].tolist())
+        raise ImageError(f"A map contains the color {color}, which is not in the legend of MSRC.")
     return labels.astype(np.uint8)
 
 
@@ -318,9 +318,9 @@ def _pair(line: list[str]) -> tuple[str, str]:
 def _place(name: str, folder: Folder) -> Path:
     place = folder_of(folder)
     if place is None:
-        raise _refused(name, f"{name} is read from a folder, and none is given nor in {VARIABLE}")
+        raise _error(name, f"{name} requires a folder: pass one, or set {VARIABLE}")
     if not place.is_dir():
-        raise _refused(name, f"there is no folder {place}")
+        raise _error(name, f"There is no folder {place}")
     return place
 
 
@@ -328,12 +328,12 @@ def _pairs_file(place: Path) -> Path:
     for path in (place / "pairs.txt", place / "lfw_funneled" / "pairs.txt"):
         if path.is_file():
             return path
-    raise _refused("LFW", f"{place} has no file pairs.txt")
+    raise _error("LFW", f"{place} has no file pairs.txt")
 
 
 def _check_classes(place: Path, has_images: Mapping[str, bool]) -> None:
     if empty := [name for name, has in has_images.items() if not has]:
-        raise _refused("Caltech-101", f"{place} has no image of the class {', '.join(empty)}")
+        raise _error("Caltech-101", f"{place} has no image of the class {', '.join(empty)}")
 
 
 def _packed_classes(path: Path) -> dict[str, dict[str, Source]]:
@@ -367,7 +367,7 @@ def _map_files(place: Path) -> tuple[Images, LabelMaps]:
     found = {file.stem: file for file in place.rglob("[1-8]_*_s*.bmp")}
     names = [name for name in found if f"{name}_GT" in found]
     if not names:
-        raise _refused("MSRC", f"{place} has no image 1_1_s.bmp with a map 1_1_s_GT.bmp")
+        raise _error("MSRC", f"{place} has no image 1_1_s.bmp with a map 1_1_s_GT.bmp")
     names.sort(key=lambda name: [int(part) for part in name.split("_")[:2]])
     return (
         Images([found[name] for name in names], names),
@@ -380,11 +380,11 @@ def _unpacked(name: str, path: Path, keys: Iterable[str]) -> dict[str, NDArray]:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             return {key: stored[key] for key in keys}
     except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
-        raise _refused(name, f"{path} is damaged ({error}), so move it away") from None
+        raise _error(name, f"{path} is damaged ({error}); remove it") from None
 
 
 def _members(packed: NDArray[np.uint8], offsets: NDArray[np.int64]) -> list[Source]:
-    """The files that lie one after another in `packed`."""
+    """The files that are concatenated in `packed`."""
     data, ends = packed.tobytes(), offsets.tolist()
     return [data[start:end] for start, end in pairwise(ends)]
 
@@ -394,12 +394,12 @@ def _folders(place: Path) -> list[Path]:
 
 
 def _files(place: Path, suffix: str = "") -> list[Path]:
-    """The files of a folder by name, without hidden ones; none where there is no folder."""
+    """The files of a folder sorted by name, without hidden ones; empty without a folder."""
     if not place.is_dir():
         return []
     found = (path for path in place.iterdir() if path.is_file() and path.name[0] != ".")
     return sorted(path for path in found if path.name.endswith(suffix))
 
 
-def _refused(name: str, why: str) -> DatasetError:
-    return DatasetError(f"{why}: {REMEDY[name]}.")
+def _error(name: str, why: str) -> DatasetError:
+    return DatasetError(f"{why}. {REMEDY[name]}.")
