@@ -121,7 +121,10 @@ def check_output(path: Path, force: bool, inputs: Iterable[Path | None]) -> None
     """Reject an output path in a missing folder, an existing file unless forced, and any input."""
     if not path.parent.is_dir():
         raise UsageError(f"The folder {path.parent} does not exist.")
-    if any(each is not None and path.resolve() == each.resolve() for each in inputs):
+    used = [each for each in inputs if each is not None]
+    if path.absolute() in map(Path.absolute, used) or (
+        path.exists() and any(each.exists() and path.samefile(each) for each in used)
+    ):
         raise UsageError(f"{path} is an input of this command. Choose another output file.")
     if path.exists() and not force:
         raise UsageError(f"{path} exists. Use --force to replace it.")

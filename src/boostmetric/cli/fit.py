@@ -9,12 +9,12 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from boostmetric.cli import options as o
-from boostmetric.cli.console import UsageError, check_output, say, show
+from boostmetric.cli.console import CommandError, UsageError, check_output, say, show
 
 if TYPE_CHECKING:
     from boostmetric.cli.tables import Table
@@ -152,9 +152,13 @@ def fit(
         )
 
     # 2) data
+    import numpy as np
+
     from boostmetric.cli.tables import read_comparisons, read_table
 
     table = read_table(data, label, column, drop, sep=sep, decimal=decimal, dropna=dropna)
+    if init not in (None, Init.scale) and not isinstance(table.X, np.ndarray):
+        raise CommandError(f"--init {init} does not support sparse data; use --init scale.")
     compared = None
     if comparisons is not None:
         compared = read_comparisons(comparisons, table.X.shape[0], kind, sep)
@@ -214,14 +218,14 @@ def _choose(table: Table, quiet: bool, common: dict[str, Any]) -> tuple[Metric, 
     """The metric of `BoostMetricCV`, and what it has chosen; its log becomes readable lines."""
     from boostmetric.estimators import RECIPE, BoostMetricCV
 
-    class Lines(logging.Handler):  # readable lines
+    class Lines(logging.Handler):
         number = 0
 
         def emit(self, record: logging.LogRecord) -> None:
+            candidate, error, _ = cast(tuple[Any, float, Any], record.args)
             self.number += 1
-            candidate, error, _ = record.args  # type: ignore[misc]
-            text = describe(candidate)  # type: ignore[arg-type]
-            say(f"Setting {self.number} of {len(RECIPE)}: {100 * error:.1f}% error, {text}")  # type: ignore[operator]
+            number = f"Setting {self.number} of {len(RECIPE)}"
+            say(f"{number}: {100 * error:.1f}% error, {describe(candidate)}")
 
     logger, handler = logging.getLogger("boostmetric"), Lines()
     learner = BoostMetricCV(verbose=0 if quiet else 1, **common)
@@ -278,23 +282,25 @@ def _quality(metric: Metric, table: Table, compared: Comparisons | None, seed: i
     from boostmetric.evaluation.retrieval import leave_one_out_error
 
     n, what = table.X.shape[0], "on the training data (leave-one-out)"
-    if table.labels is None:
-        assert compared is not None
-        shares = [
-            f"{100 * share_satisfied(transform(table.X), compared):.1f}% {name}"
-            for name, transform in distances(table.dense().X, metric).items()
-        ]
-        return f"Training comparisons satisfied: {', '.join(shares)}."
-    if n > MAX_SUMMARY_POINTS:
+    if table.labels is not None and n > MAX_SUMMARY_POINTS:
         rows = np.random.default_rng(seed).choice(n, MAX_SUMMARY_POINTS, replace=False)
         table = replace(table, X=table.X[rows], labels=table.labels[rows])
         what = f"on {MAX_SUMMARY_POINTS:,} of {n:,} training points (leave-one-out)"
-    X, y = table.dense().X, table.classes
-    errors = {
-        name: 100 * leave_one_out_error(transform(X), y)
-        for name, transform in distances(X, metric).items()
-    }
-    text = f"3-NN error {what}: {', '.join(f'{e:.1f}% {name}' for name, e in errors.items())}."
+    try:
+        X, y = table.dense().X, table.labels
+    except CommandError:  # too large
+        return "The error was not computed: the table is too large."
+    transforms = distances(X, metric)
+    if y is None:
+        assert compared is not None
+        shares = {name: share_satisfied(f(X), compared) for name, f in transforms.items()}
+        return f"Training comparisons satisfied: {_percentages(shares)}."
+    errors = {name: leave_one_out_error(f(X), y) for name, f in transforms.items()}
+    text = f"3-NN error {what}: {_percentages(errors)}."
     if errors["learned"] > errors["standardized"]:
         text += " Standardized features do better; try --init scale or --choose."
     return text
+
+
+def _percentages(values: Mapping[str, float]) -> str:
+    return ", ".join(f"{100 * value:.1f}% {name}" for name, value in values.items())

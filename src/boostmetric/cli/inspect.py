@@ -134,5 +134,6 @@ def _history(origin: Mapping[str, Any]) -> list[str]:
     ]
     status = origin.get("status")
     if isinstance(status, str) and status in Status.__members__:
-        lines.append(ending_of(Status[status]))
+        interrupted = status == "STOPPED" and not given.get("early_stopping")
+        lines.append(ending_of(Status[status], interrupted))
     return [line for line in lines if line]

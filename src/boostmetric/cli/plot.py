@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -63,22 +63,24 @@ def plot(
     from boostmetric.metric import Metric
 
     learned = Metric.load(metric)
+    points: tuple[Any, ...] = ()
     if data is not None and kind in WITH_POINTS:
-        reading = {"sep": sep, "decimal": decimal, "dropna": dropna, "metric": learned}
-        table = read_table(data, label, column, drop, **reading)  # type: ignore[arg-type]
-        if kind is Picture.projection:
-            display = plots.ProjectionDisplay.from_metric(learned, table.X, table.labels)
-        elif kind is Picture.distances:
-            display = plots.PairDistanceDisplay.from_metric(learned, table.X, table.classes)
-        else:
-            display = plots.PairRocDisplay.from_metric(learned, table.X, table.classes)
-    elif kind is Picture.spectrum:
-        display = plots.SpectrumDisplay.from_metric(learned)
-    else:
-        try:
-            display = plots.ConvergenceDisplay.from_metric(learned)
-        except (AttributeError, LookupError, TypeError) as error:
-            raise CommandError(f"{metric} has no valid history of a fit ({error}).") from None
+        reading: dict[str, Any] = {"sep": sep, "decimal": decimal, "dropna": dropna}
+        table = read_table(data, label, column, drop, metric=learned, **reading)
+        points = (table.X, table.labels if kind is Picture.projection else table.classes)
+    draw: dict[str, Any] = {
+        "projection": plots.ProjectionDisplay.from_metric,
+        "spectrum": plots.SpectrumDisplay.from_metric,
+        "convergence": plots.ConvergenceDisplay.from_metric,
+        "distances": plots.PairDistanceDisplay.from_metric,
+        "roc": plots.PairRocDisplay.from_metric,
+    }
+    try:
+        display = draw[kind](learned, *points)
+    except (AttributeError, LookupError, TypeError) as error:  # an origin that a user has written
+        if kind is not Picture.convergence:
+            raise
+        raise CommandError(f"{metric} has no valid history of a fit ({error}).") from None
     with whole(output) as temporary:
         display.figure_.savefig(temporary, format=output.suffix.lower()[1:], dpi=150)
     show(f"Saved {output}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -102,7 +103,7 @@ def read_table(
 
     # 1) columns and labels
     frame, labels = _load(path, label, sep=sep, decimal=decimal)
-    named = not path.name.endswith((".npy", ".npz"))
+    named = _suffix(path) not in (".npy", ".npz")
     label_name = f"array {label or 'y'!r}" if labels is not None else f"column {label!r}"
     if label is not None and labels is None:
         labels = frame[_known(path, frame, [label])[0]]
@@ -136,13 +137,11 @@ def read_table(
         X, labels = X[complete], None if labels is None else labels[complete]
     elif not complete.all():
         row = int(np.argmin(complete))
-        missing = [
-            name for name, value in zip(frame, X[row], strict=True) if not np.isfinite(value)
-        ]
+        missing = frame.columns[~np.isfinite(X[row])]
+        where = f"column {missing[0]!r}" if len(missing) else label_name
         raise CommandError(
             f"{path}: {int((~complete).sum())} of {len(X)} rows have missing or infinite values; "
-            f"the first is row {row} (counting from 0), "
-            f"{f'column {missing[0]!r}' if missing else label_name}. Use --dropna to ignore these "
+            f"the first is row {row} (counting from 0), {where}. Use --dropna to ignore these "
             "rows, or --drop to ignore columns."
         )
     if len(X) == 0:
@@ -177,7 +176,7 @@ def read_comparisons(
     invalid = ((rows < 0) | (rows >= n_points) | (rows % 1 != 0)).any(axis=1)
     if invalid.any():
         first = int(np.argmax(invalid))
-        hint = " Are these pairs? Use --comparison-kind pairs." if kind == "triplets" else ""
+        hint = " Are these pairs? Use --kind pairs." if kind == "triplets" else ""
         raise CommandError(
             f"{path}: {int(invalid.sum())} of {len(values)} rows are not row numbers between 0 and "
             f"{n_points - 1}; the first is row {first} (counting from 0), "
@@ -195,44 +194,36 @@ def read_comparisons(
         values, rows = values[~useless], rows[~useless]
         extras = {name: each[~useless] for name, each in extras.items()}
 
-    weights, gaps = extras.get("weight"), extras.get("gap")
+    common: dict[str, Any] = {"weights": extras.get("weight"), "n_points": n_points}
+    rows = rows.astype(int)
     if kind == "pairs":
         thresholds = extras.get("threshold", 1.0)
-        return Comparisons.from_pairs(
-            rows.astype(int),
-            values[:, 2],
-            thresholds=thresholds,
-            weights=weights,
-            n_points=n_points,
-        )
+        return Comparisons.from_pairs(rows, values[:, 2], thresholds=thresholds, **common)
     make = Comparisons.from_triplets if kind == "triplets" else Comparisons.from_quadruplets
-    return make(rows.astype(int), gaps=gaps, weights=weights, n_points=n_points)
+    return make(rows, gaps=extras.get("gap"), **common)
 
 
-def check_format(path: Path) -> None:
+def check_format(path: Path, has_labels: bool) -> None:
     """Raise an error unless `write_points` can write such a file."""
-    if _suffix(path) in SVMLIGHT:
-        raise CommandError(f"{path}: svmlight files cannot be written; use .csv or .npz.")
+    if _suffix(path) in SVMLIGHT or (_suffix(path) == ".npy" and has_labels):
+        what = "labels" if has_labels else "points"
+        raise CommandError(f"{path}: {what} cannot be written to this format; use .csv or .npz.")
 
 
 def write_points(path: Path, points: NDArray, labels: NDArray | None, label: str = "label") -> None:
     """Write transformed points as columns component0, component1, …, and the labels."""
     suffix = _suffix(path)
     frame = pd.DataFrame(points, columns=[f"component{i}" for i in range(points.shape[1])])
-    if labels is not None and suffix == ".npy":
-        raise CommandError(f"{path}: .npy files cannot hold labels; use .csv or .npz.")
-    if labels is not None and label in frame:
-        raise CommandError(
-            f"The label is named {label!r}, like a column of the output. Rename it in the data."
-        )
     if labels is not None:
+        if label in frame:
+            raise CommandError(f"The label has the name of an output column, {label!r}. Rename it.")
         frame[label] = labels
     with whole(path) as temporary, temporary.open("wb") as file:
         if suffix == ".npy":
             np.save(file, points)
         elif suffix == ".npz":
-            arrays = {"X": points} if labels is None else {"X": points, "y": labels}
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+            arrays: dict[str, Any] = {"X": points} if labels is None else {"X": points, "y": labels}
+            np.savez(file, **arrays)
         elif suffix == ".parquet":
             frame.to_parquet(file, index=False)
         elif suffix == ".feather":
@@ -277,6 +268,8 @@ def _load(path: Path, label: str | None = None, **text: Any) -> tuple[Any, Any]:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise CommandError(f"Cannot read {path}: {reason.rstrip('.')}.") from None
     frame.columns = frame.columns.astype(str).str.strip()
+    if not frame.columns.is_unique:
+        raise CommandError(f"{path} has several columns of the same name.")
     return frame, labels
 
 
@@ -284,23 +277,22 @@ def _read_text(
     path: Path, default_sep: str, sep: str | None, decimal: str = ".", header: bool = True
 ) -> Any:
     """A text file as a DataFrame; without `header`, a first line of numbers is data."""
-    options = {
+    options: dict[str, Any] = {
         "sep": sep or default_sep,
         "decimal": decimal,
         "skipinitialspace": True,
         "encoding": "utf-8-sig",
-        "float_precision": "round_trip" if decimal == "." else None,
         "low_memory": False,
+        "index_col": False,
     }
-    frame = pd.read_csv(path, **options)
-    names = [str(name) for name in frame.columns]
+    if pd.__version__ < "3":  # which reads numbers exactly
+        options["float_precision"] = "round_trip"
+    names = [str(name) for name in pd.read_csv(path, nrows=0, **options).columns]
     if len(names) == 1 and (found := [char for char in ";\t|," if char in names[0]]):
         raise CommandError(
             f"{path} has a single column, {names[0]!r:.60}. If columns are separated by "
             f"{found[0]!r}, use --sep {found[0]!r}."
         )
-    if not isinstance(frame.index, pd.RangeIndex):
-        raise CommandError(f"{path}: the rows have more fields than the header.")
     if pd.to_numeric(pd.Series(names), errors="coerce").notna().all():
         if not header:
             return pd.read_csv(path, header=None, **options)
@@ -308,6 +300,9 @@ def _read_text(
             raise CommandError(
                 f"{path}: the first line looks like data. Add a header line with column names."
             )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
+        frame = pd.read_csv(path, **options)
     if names[0] == "Unnamed: 0" and (frame[names[0]] == frame.index).all():
         say(f"Ignoring the first column of {path}, which has no name and numbers the rows.")
         frame = frame.drop(columns=names[0])
@@ -344,23 +339,18 @@ def _check_numeric(path: Path, frame: Any) -> None:
             continue
         texts = column.dropna().astype(str)
         bad = texts[pd.to_numeric(texts, errors="coerce").isna()]
-        if len(bad) == 0:
-            bad = texts
-        commas = pd.to_numeric(bad.str.replace(",", ".", n=1), errors="coerce").notna().all()
-        advice = (
-            "Are these decimal commas? Use --decimal ','."
-            if commas and len(bad)
-            else "Ignore the column (--drop), or encode it as numbers."
+        text, row = (bad.iloc[0], bad.index[0]) if len(bad) else ("", 0)
+        advice = "Ignore it with --drop, or encode it as numbers."
+        if len(bad) and pd.to_numeric(bad.str.replace(",", "."), errors="coerce").notna().all():
+            advice = "If these are decimal commas, use --decimal ','."
+        raise CommandError(
+            f"{path}: column {name!r} is not numeric, for example {text!r} in row {row}. {advice}"
         )
-        example = f", for example {bad.iloc[0]!r} in row {bad.index[0]}" if len(bad) else ""
-        raise CommandError(f"{path}: column {name!r} is not numeric{example}. {advice}")
 
 
 def _as_classes(labels: Any) -> NDArray:
     """Labels as an array of numbers or strings; whole floats become integers."""
-    if not pd.api.types.is_numeric_dtype(labels):
-        return np.asarray(labels.astype(str).tolist())
-    values: NDArray = labels.to_numpy()
-    if values.dtype.kind == "f" and (values % 1 == 0).all():
-        return values.astype(np.int64)
-    return values
+    is_number = pd.api.types.is_numeric_dtype(labels)
+    values = np.asarray(labels.tolist() if is_number else labels.astype(str).tolist())
+    is_whole = values.dtype.kind == "f" and (values % 1 == 0).all()
+    return values.astype(np.int64) if is_whole else values

@@ -33,7 +33,7 @@ def transform(
     from boostmetric.cli.tables import check_format, read_table, write_points
     from boostmetric.metric import Metric
 
-    check_format(output)
+    check_format(output, label is not None)
     learned = Metric.load(metric)
     table = read_table(data, label, column, drop, sep=sep, decimal=decimal, metric=learned)
     points = learned.transform(table.X)
