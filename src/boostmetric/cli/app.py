@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -23,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for _command, _example in {
+_EXAMPLES: dict[Callable[..., None], str] = {
     fit: "fit wine.csv --label class --init scale -o wine.bm",
     evaluate: "evaluate wine.bm wine.csv --label class --cv 5",
     transform: "transform wine.bm new.csv -o transformed.csv",
@@ -32,7 +33,8 @@ for _command, _example in {
     plot: "plot wine.bm wine.csv --label class -o wine.png",
     compare: "compare wine.csv --label class --cv 5",
     demo: "demo",
-}.items():
+}
+for _command, _example in _EXAMPLES.items():
     app.command(epilog=f"Example: boostmetric {_example}")(_command)
 
 

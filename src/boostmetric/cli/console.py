@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import typer
 from rich.console import Console
@@ -53,7 +53,7 @@ def run(
             warnings.simplefilter("always", UserWarning)
             # Some packages have warnings that are both; these are for developers.
             warnings.simplefilter("ignore", DeprecationWarning)
-            warnings.showwarning = show_warning
+            warnings.showwarning = cast(Any, show_warning)
             typer.main.get_command(app).main(argv, prog_name=name)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
@@ -68,12 +68,11 @@ def run(
             f"the computation failed ({error}). Are some values extremely large or small? Rescale "
             "the features, or use --init scale."
         )
-    except (CommandError, ArithmeticError, ImportError, OSError, ValueError, *errors) as error:
+    except (CommandError, ArithmeticError, ImportError, OSError, ValueError) as error:
         message = str(error)
-    except RuntimeError as error:
-        from boostmetric.engines import EngineError
-
-        if not isinstance(error, EngineError):
+    except Exception as error:
+        # EngineError, by name: importing the engines takes a second.
+        if type(error).__name__ != "EngineError" and not isinstance(error, errors):
             raise
         message = str(error)
     say(f"Error: {' '.join(message.split())}")

@@ -105,8 +105,8 @@ def evaluate(
             other = read_table(test, label, column, drop, **reading).dense()
         if test is not None or comparisons is None or table.labels is not None:
             for name, f in transforms.items():
-                pair = (None, None) if test is None else (f(other.X), other.classes)
-                scores[name] |= _scores(f(table.X), table.classes, *pair, k, seed)
+                W, y_test = (None, None) if test is None else (f(other.X), other.classes)
+                scores[name] |= _scores(f(table.X), table.classes, W, y_test, k, seed)
         if comparisons is not None:
             compared = read_comparisons(comparisons, len(table.X), kind, sep)
             for name, f in transforms.items():
