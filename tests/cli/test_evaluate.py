@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from cli_tools import call, failure, made_csv, made_points, made_triplets, result
 from sklearn.model_selection import StratifiedKFold
@@ -56,6 +57,11 @@ def test_points_of_another_file(
     transform = Metric.load(metric).transform
     assert found["learned"]["error"] == pytest.approx(knn_error(transform(X), y, transform(W), z))
     assert found["raw"]["error"] == pytest.approx(knn_error(X, y, W, z))
+    cats = tmp_path / "cats.csv"
+    frame = pd.read_csv(other)
+    frame[frame["kind"] == "cat"].to_csv(cats, index=False)
+    found = scores(capsys, metric, data, "-l", "kind", "--test", cats)
+    assert found["raw"]["error"] == pytest.approx(knn_error(X, y, W[z == "cat"], z[z == "cat"]))
 
 
 def test_folds_learn_with_the_settings_of_the_metric(

@@ -38,4 +38,4 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    return run(app, "boostmetric", argv)
+    return run(app, argv)

@@ -30,7 +30,9 @@ def compare(
     cv: Annotated[int, typer.Option("--cv", min=2, metavar="N", help="Number of folds.")] = 5,
     method: Annotated[
         list[Method] | None,
-        typer.Option("--method", help="Method to compare; repeat for several. By default all."),
+        typer.Option(
+            metavar="NAME", help=f"{', '.join(Method)}; repeat for several. By default all."
+        ),
     ] = None,
     k: o.Neighbors = 3,
     column: o.Column = None,

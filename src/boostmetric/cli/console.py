@@ -28,21 +28,8 @@ class UsageError(typer.BadParameter):
         return self.message
 
 
-def run(
-    app: typer.Typer,
-    name: str,
-    argv: list[str] | None = None,
-    errors: tuple[type[Exception], ...] = (),
-) -> int:
-    """Run an application and return its exit code; failures become one line on standard error.
-
-    Parameters
-    ----------
-    app : the application
-    name : name of the program
-    argv : the arguments; None is those of the program
-    errors : further exceptions whose message is for the user
-    """
+def run(app: typer.Typer, argv: list[str] | None = None) -> int:
+    """Run an application and return its exit code; failures become one line on standard error."""
 
     def show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
         if issubclass(category, UserWarning):
@@ -54,7 +41,7 @@ def run(
             # Some packages have warnings that are both; these are for developers.
             warnings.simplefilter("ignore", DeprecationWarning)
             warnings.showwarning = cast(Any, show_warning)
-            typer.main.get_command(app).main(argv, prog_name=name)
+            typer.main.get_command(app).main(argv, prog_name="boostmetric")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     except KeyboardInterrupt:
@@ -70,9 +57,10 @@ def run(
         )
     except (CommandError, ArithmeticError, ImportError, OSError, ValueError) as error:
         message = str(error)
-    except Exception as error:
-        # EngineError, by name: importing the engines takes a second.
-        if type(error).__name__ != "EngineError" and not isinstance(error, errors):
+    except RuntimeError as error:
+        from boostmetric.engines import EngineError
+
+        if not isinstance(error, EngineError):
             raise
         message = str(error)
     say(f"Error: {' '.join(message.split())}")

@@ -46,7 +46,9 @@ def evaluate(
         Path | None,
         o.input_file(help="Classify the points of this file; their neighbors are those in DATA."),
     ] = None,
-    cv: Annotated[int | None, typer.Option("--cv", min=2, metavar="N", help="Folds.")] = None,
+    cv: Annotated[
+        int | None, typer.Option("--cv", min=2, metavar="N", help="Cross-validate.")
+    ] = None,
     k: o.Neighbors = 3,
     comparisons: o.Comparisons = None,
     kind: o.ComparisonKind = None,
@@ -105,7 +107,7 @@ def evaluate(
             other = read_table(test, label, column, drop, **reading).dense()
         if test is not None or comparisons is None or table.labels is not None:
             for name, f in transforms.items():
-                W, y_test = (None, None) if test is None else (f(other.X), other.classes)
+                W, y_test = (None, None) if test is None else (f(other.X), other.require_labels())
                 scores[name] |= _scores(f(table.X), table.classes, W, y_test, k, seed)
         if comparisons is not None:
             compared = read_comparisons(comparisons, len(table.X), kind, sep)

@@ -45,21 +45,25 @@ class Table:
     label_name: str = "the label"
     feature_names: tuple[str, ...] | None = None
 
+    def require_labels(self) -> NDArray:
+        """The labels; an error if there are none."""
+        if self.labels is None:
+            raise CommandError(f"Which column of {self.path} has the labels? Use --label.")
+        return self.labels
+
     @property
     def classes(self) -> NDArray:
         """The labels; an error unless there are at least two classes."""
-        if self.labels is None:
-            raise CommandError(f"Which column of {self.path} has the labels? Use --label.")
-        where = f"{self.path}: {self.label_name}"
-        if self.labels.dtype.kind == "f":
-            example = self.labels[self.labels % 1 != 0][0]
+        labels, where = self.require_labels(), f"{self.path}: {self.label_name}"
+        if labels.dtype.kind == "f":
+            example = labels[labels % 1 != 0][0]
             raise CommandError(
                 f"{where} has fractional values such as {example:g}. Labels must be classes: text "
                 "or whole numbers."
             )
-        if len(names := np.unique(self.labels)) < 2:
+        if len(names := np.unique(labels)) < 2:
             raise CommandError(f"{where} has one class, {names[0]}. At least two are required.")
-        return self.labels
+        return labels
 
     def dense(self) -> Table:
         """The same table with a dense X."""
