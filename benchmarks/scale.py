@@ -20,8 +20,8 @@ TITLE = "A million points on Dask"
 N, D, CHUNK, N_WORKERS = 1_000_000, 64, 125_000, 2
 CLUSTER = 500
 FITS: dict[str, dict[str, Any]] = {
-    "one direction per step": {"block_size": 1, "max_iter": 20},
-    "batches of 24": {"block_size": 24, "max_iter": 96},
+    "one direction per step": {"directions_per_step": 1, "max_iter": 20},
+    "batches of 24": {"directions_per_step": 24, "max_iter": 96},
 }
 
 WORKERS = {

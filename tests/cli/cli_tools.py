@@ -1,10 +1,7 @@
-"""What the tests of the command line share: points in files, and ways to call it."""
+"""Helpers of the tests of the command line: tables in files, and ways to call it."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,13 +12,12 @@ from numpy.typing import NDArray
 
 from boostmetric.cli import main
 
-COMMAND = Path(sys.executable).with_name("boostmetric")
 NAMES = ["height", "width", "depth", "noise"]
 QUICK = ["--max-iter", "15"]
 
 
 class Said(NamedTuple):
-    """What a command came to."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -37,38 +33,30 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Said:
 
 
 def result(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
-    """What a command that must succeed prints on standard output."""
+    """Standard output of a command that must succeed."""
     said = call(capsys, *arguments)
     assert said.code == 0, said.err
     return said.out
 
 
-def refusal(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
-    """What a command that must fail says: one line on standard error, and code 2."""
+def failure(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    """The message of a command that must fail with one line and code 1."""
     said = call(capsys, *arguments)
-    assert said.code == 2
-    assert said.out == ""
-    assert said.err.startswith("boostmetric: error: ")
+    assert (said.code, said.out) == (1, ""), said
     assert said.err.count("\n") == 1
-    return said.err.removeprefix("boostmetric: error: ").rstrip("\n")
+    assert said.err.startswith("Error: ")
+    return said.err
 
 
-def installed(folder: Path, *arguments: str | Path) -> Said:
-    """Run the installed command, as a user does."""
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "COLUMNS": "80"}
-    done = subprocess.run(
-        [COMMAND, *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    return Said(done.returncode, done.stdout, done.stderr)
+def usage_error(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    """The message of a usage error, on one line."""
+    said = call(capsys, *arguments)
+    assert (said.code, said.out) == (2, ""), said
+    return " ".join(said.err.replace("│", " ").split())
 
 
 def made_points(seed: int = 0, n: int = 60) -> tuple[NDArray, NDArray]:
-    """Three classes in four dimensions, of which the last is loud and means nothing."""
+    """Three classes in four dimensions; the last one is loud noise."""
     rng = np.random.default_rng(seed)
     y = np.arange(n) % 3
     X = rng.normal(size=(n, 4)) * [0.4, 0.4, 1, 4]
@@ -77,7 +65,7 @@ def made_points(seed: int = 0, n: int = 60) -> tuple[NDArray, NDArray]:
 
 
 def made_csv(path: Path, seed: int = 0, n: int = 60) -> Path:
-    """The points in a file, with their labels in the column `kind`."""
+    """The points in a file, with labels in the column `kind`."""
     X, y = made_points(seed, n)
     pd.DataFrame(X, columns=NAMES).assign(kind=y).to_csv(path, index=False)
     return path

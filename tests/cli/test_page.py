@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from cli_tools import call
 
-PAGE = Path(__file__).parents[1] / "docs" / "command_line.md"
+PAGE = Path(__file__).parents[2] / "docs" / "command_line.md"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def session() -> Iterator[tuple[str, str]]:
-    """The commands of the page, each with what it is said to print."""
+    """The commands of the page, each with its output."""
     for block in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             lines = part.splitlines(keepends=True)
@@ -27,7 +27,7 @@ def session() -> Iterator[tuple[str, str]]:
 
 
 def run(command: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """What a command prints; ours in this process, others by the shell."""
+    """The output of a command; ours runs in this process, others in a shell."""
     words = shlex.split(command)
     if words[0] == "boostmetric":
         said = call(capsys, *words[1:])
@@ -37,13 +37,13 @@ def run(command: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:matplotlib")
-def test_the_session_on_the_page_is_what_happens(
+def test_the_session_on_the_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     commands = list(session())
-    assert len(commands) == 14
+    assert len(commands) == 15
     checker = doctest.OutputChecker()
     for command, expected in commands:
         printed = run(command, capsys)

@@ -1,4 +1,8 @@
-"""The command `boostmetric`."""
+"""The command `boostmetric`.
+
+`app` lists the commands, each in a module of its own. These modules import typer only; numpy,
+pandas and scikit-learn are imported when a command runs, so that help and usage errors are quick.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +12,30 @@ import sys
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    It is 0, or 2 after one line about what is wrong, or 130 after Ctrl-C.
+    It is 0, 1 after a failure, 2 after a usage error and 130 after Ctrl-C.
 
     Parameters
     ----------
-    argv : the arguments; None takes those that the program was called with
+    argv : the arguments; None is those of the program
 
     Examples
     --------
-    >>> main(["demo", "--splits", "0"])
-    2
+    >>> main(["--version"])
+    boostmetric ...
+    0
     """
     try:
-        from boostmetric.cli.app import run
+        from boostmetric.cli.app import app
+        from boostmetric.cli.console import run
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("typer", "rich"):
             raise
         print(
-            f"boostmetric: error: the command line needs {error.name}, which is missing: "
+            f"Error: the command line requires {error.name}. Install it with: "
             "pip install 'boostmetric[cli]'",
             file=sys.stderr,
         )
-        return 2
+        return 1
     except KeyboardInterrupt:
         return 130
-    return run(argv)
+    return run(app, argv)

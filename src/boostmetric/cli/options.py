@@ -2,107 +2,79 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from boostmetric.cli.command import CommandError, count, natural, one_of
-from boostmetric.cli.reading import KINDS, Table, read_table
-from boostmetric.metric import Metric
+Kind = StrEnum("Kind", ["triplets", "quadruplets", "pairs"])
+"""Kinds of comparisons."""
+
+SVMLIGHT = (".svm", ".svmlight", ".libsvm")
+"""Suffixes of svmlight files."""
+
+# Files that a command reads, and options of the panel about tables.
+argument = partial(typer.Argument, exists=True, dir_okay=False, show_default=False)
+input_file = partial(typer.Option, exists=True, dir_okay=False, metavar="FILE")
+output_file = partial(typer.Option, "--output", "-o", dir_okay=False, metavar="FILE")
+reading = partial(typer.Option, rich_help_panel="Reading the table")
 
 Data = Annotated[
     Path,
-    typer.Argument(
+    argument(
         metavar="DATA",
-        help="The points: .csv, .tsv (also .gz), .parquet, .feather, .npy, .npz or .svm.",
-        show_default=False,
+        help="Table of points: .csv, .tsv (also .gz), .parquet, .feather, .npy, .npz or .svm.",
     ),
 ]
-MetricFile = Annotated[
-    Path,
-    typer.Argument(metavar="METRIC", help="A file that `fit` wrote.", show_default=False),
-]
+MetricFile = Annotated[Path, argument(metavar="METRIC", help="File written by `boostmetric fit`.")]
 Label = Annotated[
     str | None,
     typer.Option(
-        "--label",
-        "-l",
+        *("--label", "-l"),
         metavar="COLUMN",
-        help="The column of labels: its name, in .npy its number, in .npz the name of an array. "
-        "Not needed for y of .npz, and for .svm.",
+        help="Column with the class labels: a name, or a number for .npy; for .npz the name of an "
+        "array. Not required for .npz with an array y, and for .svm.",
     ),
 ]
-Columns = Annotated[
+Column = Annotated[
     list[str] | None,
-    typer.Option(
-        "--columns",
-        metavar="NAME ...",
-        help="The features, all words up to the next option. By default all but the label, or "
-        "those that the metric names.",
+    reading(
+        "--column",
+        metavar="NAME",
+        help="Use this column as a feature; repeat for several. By default all columns except the "
+        "label, or those that the metric was learned from.",
     ),
 ]
 Drop = Annotated[
     list[str] | None,
-    typer.Option("--drop", metavar="NAME ...", help="Columns that are no features."),
+    reading("--drop", metavar="NAME", help="Ignore this column; repeat for several."),
 ]
-ComparisonFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--comparisons",
-        "-c",
-        metavar="FILE",
-        help="Rows a,b,c (a is closer to b than to c), a,b,c,d (a and b are closer than c and d) "
-        "or i,j,1 and i,j,-1 (similar or not). The letters are row numbers of DATA, from 0.",
-    ),
-]
-Kind = Annotated[
+Sep = Annotated[
     str | None,
-    typer.Option(
-        "--kind",
-        parser=one_of(KINDS),
-        metavar="KIND",
-        help=f"Of the comparisons: {', '.join(KINDS)}. By default told from the columns.",
+    reading("--sep", metavar="CHAR", help="Column separator. By default a comma (.tsv: a tab)."),
+]
+Decimal = Annotated[str, reading("--decimal", metavar="CHAR", help="Decimal separator.")]
+DropNa = Annotated[bool, reading("--dropna", help="Ignore rows with missing values.")]
+Comparisons = Annotated[
+    Path | None,
+    input_file(
+        *("--comparisons", "-c"),
+        help="Table of comparisons. Rows are a,b,c (a is closer to b than to c), a,b,c,d (a and b "
+        "are closer than c and d), or i,j,1 and i,j,-1 (similar and dissimilar); the letters are "
+        "row numbers of DATA, starting at 0.",
     ),
 ]
-Neighbors = Annotated[
-    int, typer.Option("-k", parser=count, metavar="K", help="Number of neighbours.")
+ComparisonKind = Annotated[
+    Kind | None,
+    typer.Option("--kind", metavar="KIND", help=f"{', '.join(Kind)}. By default from the columns."),
 ]
-Folds = Annotated[
-    int | None,
-    typer.Option("--cv", parser=count, metavar="N", help="Number of folds of cross-validation."),
-]
-Seed = Annotated[
-    int,
-    typer.Option("--seed", parser=natural, metavar="N", help="Of all that is drawn at random."),
-]
+Neighbors = Annotated[int, typer.Option("-k", min=1, metavar="K", help="Number of neighbors.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Random seed.")]
 Jobs = Annotated[
-    int,
-    typer.Option("--jobs", parser=count, metavar="N", help="Threads that look for neighbours."),
+    int | None,
+    typer.Option("--jobs", min=1, metavar="N", help="Number of threads. By default all cores."),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Write over a file that is there already.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
-
-
-def labelled(table: Table, path: Path, instead: str = "") -> Table:
-    """The same table; a CommandError unless it has labels."""
-    if table.labels is None:
-        raise CommandError(unlabelled(path, instead))
-    return table
-
-
-def unlabelled(path: Path, instead: str = "") -> str:
-    """What to say where labels are missing."""
-    other = f", {instead}" if instead else ""
-    return f"which column of {path} holds the labels? Name it by --label{other}."
-
-
-def read(
-    data: Path,
-    label: str | None,
-    columns: list[str] | None,
-    drop: list[str] | None,
-    like: Metric | None = None,
-) -> Table:
-    """The points of a file, as `read_table` reads them; versions of typer give None or []."""
-    return read_table(data, label=label, columns=columns or None, drop=drop or (), like=like)
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing output file.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -1,4 +1,4 @@
-"""Data that need no file: the paper's toy set, and a UCI set made by a rule."""
+"""Datasets that are generated: concentric circles in noise, and the UCI set "balance scale"."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 INNER_RADIUS = 0.5
-"""Radius of the innermost circle; every further one is larger by 1."""
+"""Radius of the innermost circle; each further one is larger by 1."""
 
 JITTER = 0.1
 """Standard deviation of a point's distance from its circle."""
@@ -20,20 +20,19 @@ def concentric_circles(
     noise_scale: float = 2.0,
     random_state: int | np.random.RandomState | None = 0,
 ) -> tuple[NDArray, NDArray]:
-    """The paper's toy data: circles in the first two dimensions, Gaussian noise in the others.
+    """Circles in the first two dimensions, Gaussian noise in the others (the paper's toy data).
 
-    Class c lies on the circle of radius c + 0.5 about the origin. As all classes have the same
-    mean, LDA finds nothing; where the noise varies more than the circles do, neither does PCA.
+    Class c lies on the circle of radius c + 0.5 around the origin. All classes have the same mean,
+    so LDA finds nothing; if the noise varies more than the circles, neither does PCA.
 
     Parameters
     ----------
-    n_samples : number of points, spread evenly over the classes
-    n_classes, n_noise : numbers of circles, and of dimensions of noise
-    noise_scale : standard deviation of the noise. That of each of the first two dimensions is
-        1.6 for four classes, and PCA misses them from 1.75 on. Up to 2, a two-dimensional metric
-        learned from 1000 points keeps the circles apart; at 3 they overlap, as what little it
-        takes of every noisy dimension adds up
-    random_state : a seed, a generator, or None for data that differ from call to call
+    n_samples : number of points, evenly distributed over the classes
+    n_classes, n_noise : number of circles, and of noise dimensions
+    noise_scale : standard deviation of the noise. That of each of the first two dimensions is 1.6
+        for four classes, and PCA misses them from 1.75 on. Up to 2, a two-dimensional metric
+        learned from 1000 points separates the circles; at 3 they overlap
+    random_state : seed, generator, or None for different data in each call
 
     Returns
     -------
@@ -57,13 +56,13 @@ def concentric_circles(
 
 
 def balance_scale() -> tuple[NDArray, NDArray]:
-    """The UCI set "balance scale": all states of a balance with weights and arms of 1 to 5.
+    """The UCI set "balance scale": all states of a balance with weights and distances 1 to 5.
 
     Returns
     -------
     X : array of shape (625, 4): left weight, left distance, right weight, right distance
     y : array of shape (625,): "L" or "R", the side with the larger weight times distance, or "B"
-        where it balances; rows in the order of the UCI file
+        if they are equal; rows are in the order of the UCI file
 
     Examples
     --------

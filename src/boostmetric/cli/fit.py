@@ -1,0 +1,306 @@
+"""The command `fit`."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from boostmetric.cli import options as o
+from boostmetric.cli.console import CommandError, UsageError, check_output, say, show
+
+if TYPE_CHECKING:
+    from boostmetric.cli.tables import Table
+    from boostmetric.metric import Metric
+    from boostmetric.problem import Comparisons
+
+MAX_SUMMARY_POINTS = 5000
+"""Points of the leave-one-out error after a fit; 5,000 of 100 features take about a second."""
+
+Loss = StrEnum("Loss", ["logistic", "exponential", "squared_hinge", "smoothed_hinge", "hinge"])
+Init = StrEnum("Init", ["scale", "whiten", "pca", "lda"])
+Solver = StrEnum("Solver", ["stagewise", "totally_corrective"])
+Regularizer = StrEnum("Regularizer", ["trace", "frobenius"])
+
+# None is the default of BoostMetric, which help shows as a text.
+model = partial(typer.Option, rich_help_panel="Model", show_default=False)
+expert = partial(typer.Option, rich_help_panel="Optimization (for experts)", show_default=False)
+long_fit = partial(typer.Option, rich_help_panel="Long fits")
+
+
+def fit(
+    data: o.Data,
+    output: Annotated[Path, o.output_file(help="File for the metric (.bm).")],
+    label: o.Label = None,
+    comparisons: o.Comparisons = None,
+    kind: o.ComparisonKind = None,
+    force: o.Force = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    column: o.Column = None,
+    drop: o.Drop = None,
+    sep: o.Sep = None,
+    decimal: o.Decimal = ".",
+    dropna: o.DropNa = False,
+    choose: Annotated[
+        bool,
+        model(
+            "--choose",
+            help="Try several settings and keep the one with the lowest error on held-out points "
+            "(BoostMetricCV). Slower, usually better; requires labels.",
+        ),
+    ] = False,
+    init: Annotated[
+        Init | None,
+        model(metavar="NAME", help=f"Transformation to start from: {', '.join(Init)}."),
+    ] = None,
+    loss: Annotated[
+        Loss | None, model(metavar="NAME", help=f"{', '.join(Loss)}.", show_default="logistic")
+    ] = None,
+    neighbors: Annotated[
+        int | None, model(min=1, metavar="K", help="Targets per point.", show_default="3")
+    ] = None,
+    impostors: Annotated[
+        int | None, model(min=1, metavar="K", help="Impostors per point. Default: as --neighbors.")
+    ] = None,
+    passes: Annotated[
+        int | None, model(min=1, metavar="N", help="Neighbor searches.", show_default="1")
+    ] = None,
+    components: Annotated[
+        float | None,
+        model(min=0, metavar="N", help="Maximum number of components, or share of the trace < 1."),
+    ] = None,
+    early_stopping: Annotated[
+        bool, model("--early-stopping", help="Stop when the error on held-out data is lowest.")
+    ] = False,
+    max_iter: Annotated[
+        int | None, expert(min=1, metavar="N", help="Directions per pass.", show_default="500")
+    ] = None,
+    solver: Annotated[
+        Solver | None,
+        expert(metavar="NAME", help="stagewise (fast) or totally_corrective (optimal)."),
+    ] = None,
+    regularizer: Annotated[
+        Regularizer | None,
+        expert(metavar="NAME", help="trace or frobenius.", show_default="trace"),
+    ] = None,
+    alpha: Annotated[
+        float | None,
+        expert(min=0, max=1, metavar="X", help="Relative strength.", show_default="1e-07"),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        expert(metavar="NAME", help="dask or the address of a scheduler. Default: this process."),
+    ] = None,
+    seed: o.Seed = 0,
+    jobs: o.Jobs = None,
+    checkpoint: Annotated[
+        Path | None,
+        long_fit(dir_okay=False, metavar="FILE", help="File for the state of the fit."),
+    ] = None,
+    resume: Annotated[
+        bool, long_fit("--resume", help="Continue from --checkpoint, with the same settings.")
+    ] = False,
+) -> None:
+    """Learn a metric from labels or comparisons.
+
+    Labels are a column of DATA (--label); comparisons are a separate table (--comparisons). Both
+    may be given. Ctrl-C stops the fit and saves what was learned so far.
+    """
+    # 1) options, before anything slow is imported
+    check_output(output, force, [data, comparisons, checkpoint])
+    needs_label = not data.name.lower().endswith((".npz", *o.SVMLIGHT))
+    if needs_label and label is None and comparisons is None:
+        raise UsageError("--label or --comparisons is required.")
+    if dropna and comparisons is not None:
+        raise UsageError("--dropna cannot be used with --comparisons, which number the rows.")
+    if resume and checkpoint is None:
+        raise UsageError("--resume requires --checkpoint.")
+    if checkpoint is not None:
+        check_output(checkpoint, True, [data, comparisons])
+        if checkpoint.exists() and not resume:
+            raise UsageError(f"{checkpoint} exists. Use --resume to continue from it.")
+    parameters = {
+        "loss": loss,
+        "solver": solver,
+        "regularizer": regularizer,
+        "alpha": alpha,
+        "max_iter": max_iter,
+        "n_passes": passes,
+        "n_components": int(components) if components and components % 1 == 0 else components,
+        "n_neighbors": (neighbors or 3, impostors) if impostors else neighbors,
+        "init": init,
+        "early_stopping": early_stopping or None,
+        "engine": engine,
+        "checkpoint": checkpoint,
+    }
+    parameters = {
+        name: value.value if isinstance(value, StrEnum) else value
+        for name, value in parameters.items()
+        if value is not None
+    }
+    if choose and (parameters or comparisons):
+        raise UsageError(
+            "--choose finds the settings from labels. Leave out --comparisons, --checkpoint and "
+            "options of the model and the optimization."
+        )
+
+    # 2) data
+    import numpy as np
+
+    from boostmetric.cli.tables import read_comparisons, read_table
+
+    table = read_table(data, label, column, drop, sep=sep, decimal=decimal, dropna=dropna)
+    if init not in (None, Init.scale) and not isinstance(table.X, np.ndarray):
+        raise CommandError(f"--init {init} does not support sparse data; use --init scale.")
+    compared = None
+    if comparisons is not None:
+        compared = read_comparisons(comparisons, table.X.shape[0], kind, sep)
+    if label is None and compared is not None:
+        table = replace(table, labels=None)
+    else:
+        table = replace(table, labels=table.classes)  # checked before any work
+
+    # 3) fit, save and summarize
+    common = {"n_jobs": jobs, "random_state": seed}
+    interrupted = False
+    if choose:
+        metric, ending = _choose(table, quiet, common)
+    else:
+        metric, ending, interrupted = _fit(table, compared, quiet, {**parameters, **common})
+    metric = replace(metric, feature_names=table.feature_names)
+    metric.save(output)
+    if not quiet:
+        show(ending, _quality(metric, table, compared, seed))
+        command = ["boostmetric", "evaluate", str(output), str(data)]
+        if table.labels is None:
+            show(f"Saved {output}.")
+        else:
+            command += (["--label", label] if label else []) + ["--cv", "5"]
+            show(f"Saved {output}. For an estimate on unseen points:", f"  {shlex.join(command)}")
+    if interrupted:
+        raise typer.Exit(130)
+
+
+def _fit(
+    table: Table, compared: Comparisons | None, quiet: bool, parameters: dict[str, Any]
+) -> tuple[Metric, str, bool]:
+    """The metric, how the fit ended, and whether Ctrl-C ended it."""
+    from boostmetric.cli.progress import FitProgress
+    from boostmetric.estimators import BoostMetric, listening
+    from boostmetric.solvers import Status
+
+    learner = BoostMetric(**parameters)
+    try:
+        with FitProgress(quiet) as progress, listening(progress):
+            learner.fit(table.X, table.labels, comparisons=compared)
+    except KeyboardInterrupt:
+        say("Interrupted before anything was learned; nothing was saved.")
+        raise typer.Exit(130) from None
+    status = learner.status_
+    interrupted = progress.interrupted and status is Status.STOPPED
+    n_comparisons = (learner.metric_.origin or {}).get("n_comparisons", 0)
+    rank, D = learner.components_.shape
+    text = (
+        f"Learned a metric of rank {rank} over {D} features from {n_comparisons:,} comparisons, "
+        f"{learner.n_iter_} iterations. "
+    )
+    return learner.metric_, text + ending_of(status, interrupted), interrupted
+
+
+def _choose(table: Table, quiet: bool, common: dict[str, Any]) -> tuple[Metric, str]:
+    """The metric of `BoostMetricCV`, and what it has chosen; its log becomes readable lines."""
+    from boostmetric.estimators import RECIPE, BoostMetricCV
+
+    class Lines(logging.Handler):
+        number = 0
+
+        def emit(self, record: logging.LogRecord) -> None:
+            candidate, error, _ = cast(tuple[Any, float, Any], record.args)
+            self.number += 1
+            number = f"Setting {self.number} of {len(RECIPE)}"
+            say(f"{number}: {100 * error:.1f}% error, {describe(candidate)}")
+
+    logger, handler = logging.getLogger("boostmetric"), Lines()
+    learner = BoostMetricCV(verbose=0 if quiet else 1, **common)
+    if not quiet:
+        say("Comparing settings by the 3-NN error on held-out points …")
+    logger.addHandler(handler)
+    try:
+        learner.fit(table.dense().X, table.classes)
+    finally:
+        logger.removeHandler(handler)
+    rank, D = learner.components_.shape
+    chosen = describe(learner.best_params_)
+    if not learner.stops_:
+        chosen = f"the starting transformation alone ({learner.best_params_.get('init', 'none')})"
+    return learner.metric_, (
+        f"Learned a metric of rank {rank} over {D} features; {100 * learner.best_error_:.1f}% "
+        f"error on held-out points. Chosen: {chosen}."
+    )
+
+
+def describe(candidate: Mapping[str, Any]) -> str:
+    """Settings of `BoostMetric` in words.
+
+    >>> describe({"loss": "squared_hinge", "n_neighbors": (5, 10), "n_passes": 3})
+    'loss squared_hinge, neighbors 5/10, passes 3'
+    """
+    return ", ".join(
+        f"{name.removeprefix('n_').replace('_', ' ')} "
+        f"{'/'.join(map(str, value)) if isinstance(value, list | tuple) else value}"
+        for name, value in candidate.items()
+    )
+
+
+def ending_of(status: Any, interrupted: bool = False) -> str:
+    """How a fit ended, in terms of the command line's options."""
+    endings = {
+        "NO_DIRECTION": "Finished: no further direction lowers the objective.",
+        "STALLED": "Finished: further directions would hardly change the metric.",
+        "MAX_ITER": "Stopped at the limit of --max-iter; increase it if the error still decreases.",
+        "CONVERGED": "Converged to the optimum.",
+        "STOPPED": "Stopped early: the error on held-out data no longer decreased.",
+        "UNBOUNDED": "Finished: all comparisons are satisfied.",
+    }
+    if interrupted:
+        return "Stopped by Ctrl-C; the metric has what was learned so far."
+    return endings.get(status.name, status.value)
+
+
+def _quality(metric: Metric, table: Table, compared: Comparisons | None, seed: int) -> str:
+    """One line with the quality on the training data: raw, standardized and learned."""
+    import numpy as np
+
+    from boostmetric.cli.evaluate import distances, share_satisfied
+    from boostmetric.evaluation.retrieval import leave_one_out_error
+
+    n, what = table.X.shape[0], "on the training data (leave-one-out)"
+    if table.labels is not None and n > MAX_SUMMARY_POINTS:
+        rows = np.random.default_rng(seed).choice(n, MAX_SUMMARY_POINTS, replace=False)
+        table = replace(table, X=table.X[rows], labels=table.labels[rows])
+        what = f"on {MAX_SUMMARY_POINTS:,} of {n:,} training points (leave-one-out)"
+    try:
+        X, y = table.dense().X, table.labels
+    except CommandError:  # too large
+        return "The error was not computed: the table is too large."
+    transforms = distances(X, metric)
+    if y is None:
+        assert compared is not None
+        shares = {name: share_satisfied(f(X), compared) for name, f in transforms.items()}
+        return f"Training comparisons satisfied: {_percentages(shares)}."
+    errors = {name: leave_one_out_error(f(X), y) for name, f in transforms.items()}
+    text = f"3-NN error {what}: {_percentages(errors)}."
+    if errors["learned"] > errors["standardized"]:
+        text += " Standardized features do better; try --init scale or --choose."
+    return text
+
+
+def _percentages(values: Mapping[str, float]) -> str:
+    return ", ".join(f"{100 * value:.1f}% {name}" for name, value in values.items())

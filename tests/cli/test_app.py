@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+from cli_tools import QUICK, call, failure, made_csv, result, usage_error
+
+import boostmetric
+from boostmetric import LOSSES, REGULARIZERS, BoostMetric, NotANumberError
+from boostmetric.cli import main
+from boostmetric.cli.fit import Init, Loss, Regularizer, Solver
+from boostmetric.estimators import INITS
+from boostmetric.solvers import SOLVERS
+
+COMMANDS = ["fit", "evaluate", "transform", "neighbors", "inspect", "plot", "compare", "demo"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_ends_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = result(capsys, command, "--help")
+    assert f"Usage: boostmetric {command}" in text
+    assert f"Example: boostmetric {command}" in text
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help_lists_the_commands(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    said = call(capsys, *arguments)
+    assert said.code in (0, 2)  # without arguments it depends on the version of typer
+    assert re.findall(r"^│ ([a-z]+)  ", said.out + said.err, re.MULTILINE) == COMMANDS
+
+
+def test_names_and_defaults_are_those_of_the_library(capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(Loss) == set(LOSSES)
+    assert set(Regularizer) == set(REGULARIZERS)
+    assert (set(Solver), set(Init)) == (set(SOLVERS), set(INITS))
+    text = " ".join(result(capsys, "fit", "--help").replace("│", " ").split())
+    defaults = BoostMetric().get_params()
+    for option, name in (
+        ("--loss", "loss"),
+        ("--regularizer", "regularizer"),
+        ("--alpha", "alpha"),
+        ("--max-iter", "max_iter"),
+        ("--passes", "n_passes"),
+        ("--neighbors", "n_neighbors"),
+    ):
+        _, _, rest = text.partition(f" {option} ")
+        assert rest.split("[default: (")[1].startswith(f"{defaults[name]})]"), option
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert result(capsys, "--version") == f"boostmetric {boostmetric.__version__}\n"
+
+
+def test_help_imports_neither_numpy_nor_sklearn() -> None:
+    code = (
+        "import sys; from boostmetric.cli import main; main(['fit', '--help'])\n"
+        "slow = {'numpy', 'pandas', 'scipy', 'sklearn', 'matplotlib'} & {*sys.modules}\n"
+        "sys.exit(', '.join(slow) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_all_public_names_can_be_imported() -> None:
+    for name in boostmetric.__all__:
+        assert getattr(boostmetric, name) is not None
+    assert set(boostmetric.__all__) <= set(dir(boostmetric))
+    with pytest.raises(AttributeError, match="has no attribute 'nosuch'"):
+        _ = boostmetric.nosuch
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["dance"], "No such command 'dance'"),
+        (["fit"], "Missing argument"),
+        (["fit", "nosuch.csv", "-o", "m"], "does not exist"),
+        (["fit", "t.csv"], "Missing option"),
+        (["fit", "t.csv", "-o", "m", "--lost", "1"], "No such option"),
+        (["fit", "t.csv", "-o", "m", "-l", "kind", "--loss", "nosuch"], "'nosuch' is not one of"),
+        (["fit", "t.csv", "-o", "m", "-l", "kind", "--alpha", "-1"], "'--alpha'"),
+        (["fit", "t.csv", "-o", "m"], "--label or --comparisons is required."),
+        (["fit", "t.csv", "-o", "m", "-l", "kind", "--resume"], "--resume requires --checkpoint."),
+        (["fit", "t.csv", "-o", "no/m", "-l", "kind"], "The folder no does not exist."),
+        (["fit", "t.csv", "-o", "t.csv", "-l", "kind", "--force"], "t.csv is an input"),
+        (["fit", "t.csv", "-o", "old", "-l", "kind"], "old exists. Use --force"),
+        (["fit", "t.csv", "-o", "m", "-l", "kind", "--choose", "--passes", "2"], "--choose finds"),
+        (["evaluate", "t.csv"], "Give METRIC and DATA, or DATA with --cv."),
+        (["evaluate", "t.csv", "--cv", "1"], "'--cv'"),
+        (["evaluate", "t.csv", "--cv", "2", "--test", "t.csv"], "--cv cannot be used with --test"),
+        (["neighbors", "old", "t.csv", "--row", "0", "--query", "t.csv"], "--row cannot be used"),
+        (["plot", "old", "-o", "p.png"], "--kind projection requires DATA."),
+        (["plot", "old", "t.csv", "-o", "p.txt"], "must end in .png, .pdf, .svg"),
+        (["transform", "old", "t.csv", "-o", "old", "--force"], "old is an input"),
+        (["compare", "t.csv", "--method", "magic"], "'magic' is not one of"),
+    ],
+)
+def test_usage_errors(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made_csv(tmp_path / "t.csv")
+    (tmp_path / "old").write_text("old")
+    assert said in usage_error(capsys, *arguments)
+    assert (tmp_path / "old").read_text() == "old"
+
+
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_missing_packages_are_named(package: str) -> None:
+    code = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "from boostmetric.cli import main; sys.exit(main(['--version']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"Error: the command line requires {package}")
+    assert done.stderr.endswith("pip install 'boostmetric[cli]'\n")
+
+
+def test_warnings_of_the_library_are_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = made_csv(tmp_path / "t.csv", n=9)  # three points per class, so two targets each
+    shown = warnings.showwarning
+    said = call(capsys, "fit", data, "-l", "kind", "-o", tmp_path / "m", *QUICK)
+    assert said.code == 0
+    assert said.err.startswith("Warning: ")
+    assert said.err.count("\n") == 1
+    assert warnings.showwarning is shown
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("first\n   second"), "Error: first second\n"),
+        (NotANumberError("the loss is NaN"), "Error: the loss is NaN\n"),
+        (ZeroDivisionError("division by zero"), "Error: the computation failed (division by"),
+        (MemoryError(), "Error: not enough memory."),
+        (ModuleNotFoundError("No module named 'highspy'"), "Error: No module named 'highspy'. In"),
+    ],
+)
+def test_failures_are_one_line(
+    error: Exception,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    data = made_csv(tmp_path / "t.csv")
+    monkeypatch.setattr("boostmetric.estimators.BoostMetric.fit", fail)
+    assert failure(capsys, "fit", data, "-l", "kind", "-o", tmp_path / "m").startswith(said)
+
+
+def test_bugs_are_not_hidden(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise IndexError
+
+    data = made_csv(tmp_path / "t.csv")
+    monkeypatch.setattr("boostmetric.estimators.BoostMetric.fit", fail)
+    with pytest.raises(IndexError):
+        main(["fit", str(data), "-l", "kind", "-o", str(tmp_path / "m")])
+
+
+def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
+    made_csv(tmp_path / "t.csv", n=3000)
+    assert main(["fit", f"{tmp_path}/t.csv", "-l", "kind", "-o", f"{tmp_path}/m.bm", "-q"]) == 0
+    command = (
+        f"{sys.executable} -m boostmetric neighbors m.bm t.csv --drop kind --limit 0 | head -n 2"
+    )
+    done = subprocess.run(
+        command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split()[:4] == ["query", "rank", "row", "distance"]
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("module", ["boostmetric.cli.app", "boostmetric.cli.tables"])
+def test_ctrl_c_during_imports_is_no_traceback(module: str, tmp_path: Path) -> None:
+    made_csv(tmp_path / "t.csv")
+    code = (
+        "import signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        f"        if name == {module!r}: signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from boostmetric.cli import main\n"
+        "sys.exit(main(['fit', 't.csv', '-l', 'kind', '-o', 'm.bm']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
