@@ -15,9 +15,11 @@ REPRODUCE := $(BIN)/boostmetric-paper reproduce --results paper/results
 # The tests share the cores among themselves; a BLAS that does so too slows them down.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
+PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal
+
 NUMERICAL := tests/problem tests/solvers tests/contracts tests/engines tests/estimators tests/test_psd.py
 
-.PHONY: demo paper test test-oldest test-kernels lint docs bench bench-full bench-scale bench-faults \
+.PHONY: demo paper test test-all test-oldest test-kernels coverage lint docs bench bench-full bench-scale bench-faults \
 	peers results clean
 
 demo: $(VENV)/.demo
@@ -26,8 +28,18 @@ demo: $(VENV)/.demo
 # The package of the paper's experiments, with its command boostmetric-paper.
 paper: $(VENV)/.paper
 
+# Lint, types and the fast tests of the library; a few minutes after the installation.
 test: lint
-	$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal
+	$(PYTEST) -m "not slow and not cluster and not docs" tests src
+
+# Everything: also slow tests, Dask clusters, documentation, examples and the paper's package.
+test-all: lint
+	$(PYTEST)
+
+coverage: $(VENV)/.test
+	$(BIN)/pip install --quiet coverage pytest-cov
+	$(PYTEST) --cov boostmetric --cov-report term-missing:skip-covered \
+		-m "not cluster and not docs" tests src
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -87,7 +99,7 @@ results: $(VENV)/.test peers
 	$(BIN)/boostmetric-paper report --results paper/results
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(PEERS) demo report.html docs/_build docs/api docs/gallery
+	rm -rf $(VENV) $(OLDEST) $(PEERS) demo docs/_build docs/api docs/gallery
 
 $(VENV)/.python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'

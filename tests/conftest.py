@@ -108,6 +108,14 @@ def block_at(problem: Objective) -> Block:
     return block
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what runs the documentation and the examples."""
+    for item in items:
+        is_page = item.path.suffix == ".md"
+        if is_page or item.path.name in ("test_docs.py", "test_examples.py"):
+            item.add_marker(pytest.mark.docs)
+
+
 def read_only(*arrays: NDArray) -> None:
     """Make arrays raise when something writes into them."""
     for array in arrays:

@@ -209,7 +209,7 @@ def _fit(
     rank, D = learner.components_.shape
     text = (
         f"Learned a metric of rank {rank} over {D} features from {n_comparisons:,} comparisons, "
-        f"{learner.n_iter_} iterations. "
+        f"{learner.n_iter_} directions. "
     )
     return learner.metric_, text + ending_of(status, interrupted), interrupted
 
