@@ -62,7 +62,7 @@ def test_the_estimator_learns_what_boost_learns(
     [
         ({"loss": "hinge", "solver": "stagewise"}, "solver='stagewise' does not work"),
         ({"loss": "hinge", "regularizer": "frobenius"}, "regularizer='frobenius' does not work"),
-        ({"loss": "hinge", "alpha": 0.01}, "alpha=0.01 has no effect"),
+        ({"loss": "hinge", "alpha": 0.01}, "alpha has no effect"),
         ({"solver": "best"}, "solver"),
         ({"regularizer": "best"}, "regularizer"),
         ({"eigen_solver": "best"}, "eigen_solver"),
@@ -127,7 +127,8 @@ def test_the_estimator_says_how_many_directions_an_iteration_tried(
     learner = BoostMetric(max_iter=40, alpha=0.0, **options).fit(X, y)
     counts = learner.history_["n_tried"].tolist()
     assert counts == tried[: len(counts)]
-    assert learner.n_iter_ == len(counts) == len(learner.history_["objective"])
+    assert learner.n_iter_ == sum(counts)
+    assert len(counts) == len(learner.history_["objective"])
     if len(counts) < len(tried):
         assert learner.status_ is not Status.MAX_ITER
     assert learner.metric_.n_directions <= 40
@@ -280,7 +281,8 @@ def test_the_estimator_raises_and_is_fitted_nevertheless(
         learner.fit(*blobs)
     expected = BoostMetric(loss=Failing(), max_iter=2 * directions_per_step, **options).fit(*blobs)
     assert learner.status_ is Status.FAILED
-    assert learner.n_iter_ == len(learner.history_["objective"]) == 2
+    assert learner.n_iter_ == 2 * directions_per_step
+    assert len(learner.history_["objective"]) == 2
     assert np.array_equal(learner.history_["objective"], expected.history_["objective"])
     assert np.array_equal(learner.transform(blobs[0]), expected.transform(blobs[0]))
     assert np.array_equal(learner.get_mahalanobis_matrix(), expected.get_mahalanobis_matrix())
@@ -307,7 +309,7 @@ def test_a_failure_in_the_second_pass_keeps_what_there_is(late: int, blobs: Labe
     assert learner.status_ is Status.FAILED
     in_second = int(np.sum(learner.history_["pass"] == 1))
     assert np.sum(learner.history_["pass"] == 0) == 5
-    assert learner.n_iter_ == 5 + in_second
+    assert learner.n_iter_ == max(5, in_second)
     if in_second == 0:
         assert np.array_equal(learner.components_, first.components_)
     else:

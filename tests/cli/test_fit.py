@@ -223,7 +223,7 @@ def test_an_interrupted_fit_is_saved_and_can_be_resumed(
     assert "Stopped by Ctrl-C" in said.out
     assert "Saved m.bm" in said.out
     first = Metric.load(tmp_path / "m.bm").origin or {}
-    assert (first["status"], first["n_iter"]) == ("STOPPED", 1)
+    assert (first["status"], len(first["history"]["pass"])) == ("STOPPED", 1)
     assert "Stopped by Ctrl-C" in result(capfd, "inspect", "m.bm")
     resumed = [*words, "--resume", "--force"]
     failure(capfd, *resumed, *QUICK)  # other settings

@@ -125,15 +125,17 @@ def test_inspect(metric: Path, capsys: pytest.CaptureFixture[str]) -> None:
     X, _ = made_points()
     facts = json.loads(result(capsys, "inspect", metric, "--json", "--top", "2"))
     np.testing.assert_allclose(facts["eigenvalues"], np.linalg.eigvalsh(M)[:1:-1], rtol=1e-9)
-    influence = dict(zip(NAMES, np.diag(M) * X.var(axis=0), strict=True))
-    top = sorted(influence, key=lambda name: -influence[name])[:2]
-    assert facts["influence"] == pytest.approx({name: influence[name] for name in top})
+    products = np.diag(M) * X.var(axis=0)
+    importances = dict(zip(NAMES, products / products.sum(), strict=True))
+    top = sorted(importances, key=lambda name: -importances[name])[:2]
+    expected = {name: importances[name] for name in top}
+    assert facts["feature_importances"] == pytest.approx(expected)
     assert "history" not in facts["origin"]
     text = result(capsys, "inspect", metric, "--top", "2")
     assert text.startswith(f"{metric}: a metric of rank 4 over 4 features\n")
     assert text.count("… and 2 more (--top)") == 2
     assert text.index(top[0]) < text.index(top[1])
-    assert f"{influence[top[0]] / sum(influence.values()):.1%}" in text
+    assert f"{importances[top[0]]:.1%}" in text
     assert "  Settings: max_iter=5\n" in text
     assert "  Stopped at the limit of --max-iter" in text
 
@@ -142,7 +144,7 @@ def test_inspect_metrics_without_a_fit(tmp_path: Path, capsys: pytest.CaptureFix
     Metric(np.eye(2), np.array([4.0, 0.0])).save(tmp_path / "m")
     text = result(capsys, "inspect", tmp_path / "m")
     assert "the file has no information about the fit" in text
-    assert "Features by M_ii per unit" in text
+    assert "Features by importance (M_ii; the variances are unknown)" in text
     Metric(np.empty((2, 0)), np.empty(0)).save(tmp_path / "m")
     assert "none: the metric is 0" in result(capsys, "inspect", tmp_path / "m")
     Metric(np.eye(2), np.ones(2), ("a", "b"), {"note": "by hand"}).save(tmp_path / "m")

@@ -76,10 +76,10 @@ def test_the_optimum_is_that_of_a_semidefinite_program(
 
 
 @every_loss
-@pytest.mark.parametrize("directions_per_step", [1, None])
+@pytest.mark.parametrize("directions_per_step", [1, "auto"])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_column_that_is_given_twice_does_not_end_a_fit_at_zero(
-    seed: int, directions_per_step: int | None, loss: str
+    seed: int, directions_per_step: int | str, loss: str
 ) -> None:
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(60, 2))

@@ -287,6 +287,8 @@ def test_a_request_to_stop_in_the_certificate_keeps_the_step_before_it(
         fit = boost(*data, "logistic", should_stop=StopAt(n - 1), tol=1e-12, **options)
         assert fit.status is Status.STOPPED
         assert len(fit.history) in (step - 1, step)
+        if not fit.history:
+            continue
         whole = boost(
             *data, "logistic", max_iter=len(fit.history) * directions_per_step, tol=1e-12, **options
         )
