@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Container, Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -116,3 +117,11 @@ def test_the_map_of_the_code_lists_every_module() -> None:
     listed = re.findall(r"^\| `([\w.]+)` \|", section, re.MULTILINE)
     assert len(listed) == len(set(listed))
     assert set(listed) == {module for module in MODULES if not module.endswith("__init__")}
+
+
+def test_all_files_have_the_same_version() -> None:
+    for folder in (ROOT, ROOT / "paper"):
+        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        assert project["version"] == boostmetric.__version__
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {boostmetric.__version__}\n" in citation
