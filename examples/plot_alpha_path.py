@@ -1,10 +1,10 @@
 """
-A path over alphas
-==================
+Regularization path
+===================
 
-The price alpha of the trace decides how many directions a metric can afford. `alpha_path` goes from
-a large price to a small one and starts every fit from the metric before, so that the whole path
-costs little more than its last point.
+The trace penalty limits the number of directions that a metric uses. `alpha_path` goes from a
+strong penalty to a weak one and starts every fit from the previous metric, so the whole path takes
+little longer than its last fit.
 """
 
 from functools import partial
@@ -22,7 +22,7 @@ X, y = make_classification(
 X_train, X_test, y_train, y_test = train_test_split(X, y, train_size=500, random_state=0)
 
 # %%
-# The values are shares of the alpha above which M = 0 is optimal.
+# The values are relative to the alpha above which M = 0 is optimal.
 alphas = np.geomspace(0.9, 1e-3, 16)
 learn = partial(
     boost,
@@ -38,8 +38,8 @@ errors = [
 ]
 
 # %%
-# From left to right the price falls. Eigenvalues come in one after another; what they add in the
-# end are the peculiarities of the training points, and the error rises again.
+# From left to right the penalty decreases, and eigenvalues become nonzero one after another. The
+# last ones fit noise in the training points, and the test error increases again.
 shares = np.zeros((len(path), X.shape[1]))
 for row, point in zip(shares, path, strict=True):
     values = point.metric.eigenvalues
@@ -58,10 +58,10 @@ right.annotate(
     ha="center",
 )
 right.margins(y=0.15)
-right.set_ylabel("test error of 3 nearest neighbours, %")
+right.set_ylabel("test error of 3 nearest neighbors, %")
 for ax in (left, right):
     ax.set_xscale("log")
     ax.invert_xaxis()
-    ax.set_xlabel("alpha, share of the largest")
+    ax.set_xlabel("alpha, relative to the largest")
     ax.spines[["top", "right"]].set_visible(False)
 plt.show()

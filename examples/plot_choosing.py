@@ -1,16 +1,14 @@
 """
-Held-out points choose
-======================
+Choosing settings with BoostMetricCV
+====================================
 
-A transformation to start from that helps on one data set is the ruin of the next: LDA is best where
-the class means differ, and leaves nothing of circles about the same centre. `BoostMetricCV` tries
-candidates on points that it holds out, and takes the one that does best there, with the number of
-directions and passes that did. Without candidates of one's own it tries five that need no knowledge
-of the data.
+A starting transformation that helps on one dataset may hurt on the next: LDA is best if the class
+means differ, and loses everything if the classes are concentric circles. `BoostMetricCV` compares
+candidates on held-out points and keeps the best one, with the best number of directions and
+passes. Without a list of candidates it tries five defaults.
 """
 
 import warnings
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -26,17 +24,13 @@ data = {
     "circles": concentric_circles(random_state=0),
     "digits": (images[:450], digits[:450]),
 }
-candidates: list[dict[str, Any]] = [
-    {"init": init, "max_iter": 60} for init in (None, "scale", "whiten", "lda")
-]
-learners: dict[str, Any] = {
-    f"init={candidate['init']}": BoostMetric(**candidate) for candidate in candidates
-}
+candidates = [{"init": init, "max_iter": 60} for init in (None, "scale", "whiten", "lda")]
+learners = {f"init={candidate['init']}": BoostMetric(**candidate) for candidate in candidates}
 learners["chosen by\nheld-out points"] = BoostMetricCV(candidates, n_splits=3, random_state=0)
 
 # %%
-# Half of each set to learn from, twice; the error is that on the other half, of which the choice
-# knows nothing.
+# Train on half of each dataset and test on the other half, for two random splits. The choice does
+# not use the test points.
 errors = np.zeros((len(data), len(learners)))
 for row, (X, y) in zip(errors, data.values(), strict=True):
     for seed in range(2):
@@ -45,15 +39,16 @@ for row, (X, y) in zip(errors, data.values(), strict=True):
         )
         for column, learner in enumerate(learners.values()):
             with warnings.catch_warnings():
-                # After LDA there is nothing to learn about circles, and the learner says so.
+                # After LDA there is nothing left to learn about the circles, which raises a
+                # warning.
                 warnings.simplefilter("ignore", UserWarning)
                 learner.fit(X_train, y_train)
             Z_train, Z_test = learner.transform(X_train), learner.transform(X_test)
             row[column] += knn_error(Z_train, y_train, Z_test, y_test) / 2
 
 # %%
-# The best start is another one every time, and the wrong one costs much. The choice avoids that. It
-# is not always the best either, as held-out points are few.
+# Each dataset has a different best starting transformation, and a wrong one is costly.
+# `BoostMetricCV` avoids the bad ones. It does not always find the best, as held-out points are few.
 fig, ax = plt.subplots(figsize=(8, 4.5), layout="constrained")
 for row, (name, color, marker) in zip(
     errors, zip(data, ("#0072B2", "#D55E00", "#009E73"), "os^", strict=True), strict=True
@@ -74,6 +69,6 @@ ax.set_yticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
 ax.minorticks_off()
 ax.set_xlim(-0.7, len(learners) - 0.5)
 ax.set_xticks(range(len(learners)), list(learners))
-ax.set_ylabel("test error of 3 nearest neighbours, %")
+ax.set_ylabel("test error of 3 nearest neighbors, %")
 ax.spines[["top", "right"]].set_visible(False)
 plt.show()

@@ -1,11 +1,11 @@
 """
-The paper's circles
-===================
+Comparison with PCA and LDA on concentric circles
+=================================================
 
-Four classes lie on circles about the same centre, in two of ten dimensions; the other eight are
-noise of larger variance. PCA looks for variance and finds the noise. LDA looks for class means
-that differ, and there are none. Comparisons of neighbours need neither: the learned metric has two
-large eigenvalues, and the plane of their eigenvectors is that of the circles.
+The example of the paper: four classes lie on concentric circles in two of ten dimensions; the other
+eight are noise with a larger variance. PCA maximizes variance and finds the noise. LDA separates
+class means, which are all the same. `BoostMetric` compares neighbors: the learned metric has two
+large eigenvalues, and their eigenvectors span the plane of the circles.
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +19,7 @@ X, y = concentric_circles(random_state=0)
 X_fresh, y_fresh = concentric_circles(random_state=1)
 
 # %%
-# Three ways to two dimensions, each learned from the first thousand points.
+# Three projections to two dimensions, fitted to the same thousand points.
 projections = {
     "PCA": PCA(n_components=2).fit(X),
     "LDA": LinearDiscriminantAnalysis(n_components=2).fit(X, y),
@@ -27,8 +27,7 @@ projections = {
 }
 
 # %%
-# The error is that of the three nearest neighbours of a thousand fresh points, in the plane. By
-# chance it would be 75 %.
+# Error of three nearest neighbors in the plane, on a thousand new points. Chance level is 75 %.
 errors = {}
 fig, axes = plt.subplots(1, 3, figsize=(11, 4), layout="constrained")
 for ax, (name, projection) in zip(axes, projections.items(), strict=True):

@@ -1,11 +1,10 @@
 """
-The learned distance in k-means and t-SNE
-=========================================
+Clustering and t-SNE with a learned metric
+==========================================
 
-Distances among transformed points are those of the learned metric, so anything that goes by
-Euclidean distance goes by the metric once it is given ``transform(X)``. Here the metric is learned
-from half of the wines, whose makers are known; the other half is clustered and drawn without
-labels.
+Euclidean distances of transformed points are distances in the learned metric, so every method that
+uses Euclidean distance can use the metric: pass ``transform(X)`` to it. Here the metric is learned
+from one half of the wine dataset; the other half is clustered and drawn without its labels.
 """
 
 import matplotlib.pyplot as plt
@@ -24,8 +23,8 @@ X_train, X_other, y_train, y_other = train_test_split(
 learner = BoostMetric(init="whiten").fit(X_train, y_train)
 
 # %%
-# The adjusted Rand index is 1 where the clusters are the makers, and 0 on average by chance. In the
-# picture every maker has a colour, of which neither k-means nor t-SNE knew.
+# The adjusted Rand index is 1 if the clusters are the classes, and 0 on average for random
+# clusters. Colors show the classes, which neither k-means nor t-SNE has seen.
 agreement = {}
 fig, axes = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained")
 for ax, (name, points) in zip(

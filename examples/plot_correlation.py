@@ -1,22 +1,21 @@
 """
-The nearest correlation matrix
-==============================
+Nearest correlation matrix with a custom loss
+=============================================
 
-Correlations that are estimated pair by pair from incomplete data, each from the rows that have both
-features, need not fit together: their matrix E has negative eigenvalues. The matrix M ⪰ 0 that is
-nearest to it, every entry weighted by the number c_ij of rows that it comes from, is the minimum of
+Correlations that are estimated from incomplete data, each from the rows that have both features,
+may form a matrix E with negative eigenvalues. The nearest M ⪰ 0, with each entry weighted by the
+number of rows c_ij that it was estimated from, minimizes
 
     ½·Σ_{i ≥ j} c_ij·(M_ij − E_ij)² + alpha·Tr M,
 
-with a large weight on the diagonal, where E_ii = 1 is known, and an alpha so small that it does not
-matter. It is a problem for `learn_psd`: M_ij = ⟨A_ij, M⟩ with A_ij = (e_i·e_jᵀ + e_j·e_iᵀ)/2, and E
-is the gaps. The loss is one's own, and the matrices A_ij are sparse.
+with a large weight on the diagonal, where E_ii = 1 is known, and a negligible alpha. `learn_psd`
+solves it: M_ij = ⟨A_ij, M⟩ with sparse matrices A_ij = (e_i·e_jᵀ + e_j·e_iᵀ)/2, the entries of E
+are the gaps, and the squared error is a custom loss.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,24 +23,24 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from sklearn.datasets import load_breast_cancer
 
-from boostmetric import Boosting, Loss, Trace, learn_psd
+from boostmetric import Loss, Trace, learn_psd
 
 
 # %%
-# A loss of one's own
-# -------------------
-# A value and the duals, which are minus its gradient; both solvers can use it then.
+# A custom loss
+# -------------
+# It needs a value and duals, the negative gradient; both solvers can use it.
 class SquaredError(Loss):
-    """F(ρ) = ½·Σ c_r·ρ_r², for values ⟨A_r, M⟩ that are to be near their gaps, on either side."""
+    """F(ρ) = ½·Σ c_r·ρ_r²: each ⟨A_r, M⟩ should equal its gap."""
 
     lower = 0.0
 
-    def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
+    def value(self, margins, weights=None):
         """F(ρ)."""
         squares = np.square(margins, dtype=np.float64)
         return float(np.sum(squares if weights is None else weights * squares)) / 2
 
-    def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
+    def duals(self, margins, weights=None):
         """−c_r·ρ_r, of either sign."""
         return -margins if weights is None else -margins * weights
 
@@ -49,7 +48,7 @@ class SquaredError(Loss):
 # %%
 # The estimates
 # -------------
-# Of the breast-cancer data, 569 rows of 30 features, 70 % of the entries are removed.
+# 70 % of the entries of the breast cancer dataset (569 rows, 30 features) are removed.
 @dataclass(frozen=True, eq=False)
 class Estimates:
     """Correlations of D features, all arrays of shape (D, D).
@@ -63,7 +62,7 @@ class Estimates:
     counts: NDArray
 
 
-def make_problem(n_features: int = 30, missing: float = 0.7, seed: int = 1) -> Estimates:
+def make_problem(n_features=30, missing=0.7, seed=1):
     """Correlations of the breast-cancer data, a share `missing` of whose entries is removed."""
     X = load_breast_cancer().data[:, :n_features]
     known = np.random.default_rng(seed).random(X.shape) >= missing
@@ -81,13 +80,13 @@ estimates = make_problem()
 # The nearest matrix
 # ------------------
 DIAGONAL_WEIGHT = 100.0
-"""The weight of a diagonal entry, in units of the mean weight of the others."""
+"""Weight of a diagonal entry, relative to the mean weight of the others."""
 
 ALPHA = 1e-6
-"""The absolute price of the trace, which the diagonal fixes already."""
+"""Absolute strength of the trace penalty; the diagonal determines the trace."""
 
 
-def entries(estimates: Estimates) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+def entries(estimates):
     """The rows i and columns j of the lower triangle, and the gaps and weights there."""
     D = len(estimates.pairwise)
     i, j = np.tril_indices(D)
@@ -96,7 +95,7 @@ def entries(estimates: Estimates) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     return i, j, estimates.pairwise[i, j], weights
 
 
-def solve(estimates: Estimates, **options: Any) -> Boosting:
+def solve(estimates, **options):
     """The nearest M ⪰ 0; the options are those of `learn_psd`."""
     i, j, gaps, weights = entries(estimates)
     shape = estimates.pairwise.shape
@@ -107,13 +106,13 @@ def solve(estimates: Estimates, **options: Any) -> Boosting:
     return learn_psd(matrices, SquaredError(), gaps=gaps, weights=weights, **options)
 
 
-def unit_diagonal(matrix: NDArray) -> NDArray:
+def unit_diagonal(matrix):
     """The matrix with its rows and columns scaled such that the diagonal is 1."""
     roots = np.sqrt(np.diag(matrix))
     return matrix / np.outer(roots, roots)
 
 
-def clipped(matrix: NDArray) -> NDArray:
+def clipped(matrix):
     """The simple remedy: negative eigenvalues are set to 0, and the diagonal to 1 by scaling."""
     values, vectors = np.linalg.eigh(matrix)
     return unit_diagonal((vectors * np.maximum(values, 0)) @ vectors.T)
@@ -133,9 +132,9 @@ print(f"certified gap         {fit.duality_gap():.1e}, {fit.status.name}")
 print(f"largest |M_ii − 1|    {np.abs(np.diag(M) - 1).max():.1e}, removed by scaling")
 
 # %%
-# How near it is to the truth
-# ---------------------------
-# The truth are the correlations of the complete data. Distances are Frobenius norms.
+# Comparison with the true correlations
+# -------------------------------------
+# The true correlations are those of the complete data. Distances are Frobenius norms.
 matrices = {
     "pair by pair": estimates.pairwise,
     "eigenvalues clipped": clipped(estimates.pairwise),
@@ -150,8 +149,8 @@ for name, matrix in matrices.items():
     print(f"{name:22}{round(lowest, 4) + 0:10.4f}{distances[0]:15.4f}{distances[1]:11.4f}")
 
 # %%
-# The error of every entry. To clip is to treat all estimates alike; the nearest matrix keeps to
-# those that come from many rows.
+# Error of each entry. Clipping treats all estimates alike; the nearest matrix trusts those from
+# many rows more.
 fig, axes = plt.subplots(1, 3, figsize=(11, 4), layout="constrained")
 for ax, (name, matrix) in zip(axes, matrices.items(), strict=True):
     image = ax.imshow(matrix - estimates.true, cmap="PuOr", vmin=-0.6, vmax=0.6)

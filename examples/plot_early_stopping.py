@@ -1,17 +1,17 @@
 """
-Stopping in time
-================
+Early stopping
+==============
 
-Few points, many features that mean nothing, and one label in ten at random: sooner or later a fit
-learns the noise. The training objective falls all the while; the error on other points turns.
-`early_stopping` holds out some of the training points and keeps the metric that does best on them.
+With few points, many uninformative features and 10 % random labels, a long fit learns noise: the
+training objective keeps decreasing, but the test error increases. `early_stopping` holds out some
+of the training points and keeps the metric with the lowest error on them.
 """
 
 import matplotlib.pyplot as plt
 from sklearn.datasets import make_classification
 from sklearn.model_selection import train_test_split
 
-from boostmetric import Boosting, BoostMetric, Comparisons, boost, knn_error
+from boostmetric import BoostMetric, Comparisons, boost, knn_error
 
 X, y = make_classification(
     2400, 50, n_informative=6, n_redundant=4, n_classes=3, flip_y=0.1, class_sep=1.2, random_state=0
@@ -21,14 +21,14 @@ X_train, X_test, y_train, y_test = train_test_split(
 )
 
 # %%
-# What happens without it: `boost`, the engine below `BoostMetric`, calls a function after every
-# direction, which here looks at the test points now and then.
-steps: list[int] = []
-objectives: list[float] = []
-errors: list[float] = []
+# Without early stopping: `boost`, the function that `BoostMetric` is based on, calls `evaluate`
+# after each direction.
+steps = []
+objectives = []
+errors = []
 
 
-def look(fit: Boosting) -> bool:
+def evaluate(fit):
     if fit.n_tried % 5 == 0:
         metric = fit.metric
         steps.append(fit.n_tried)
@@ -40,11 +40,10 @@ def look(fit: Boosting) -> bool:
 
 
 comparisons = Comparisons.from_labels(X_train, y_train)
-boost(X_train, comparisons, "logistic", max_iter=150, directions_per_step=1, callback=look)
+boost(X_train, comparisons, "logistic", max_iter=150, directions_per_step=1, callback=evaluate)
 
 # %%
-# With it. The fit goes on for `n_iter_no_change` directions without a better metric before it
-# ends.
+# With early stopping: the fit ends after `n_iter_no_change` directions without a better metric.
 learner = BoostMetric(
     max_iter=150,
     directions_per_step=1,
@@ -57,7 +56,7 @@ stopped = knn_error(learner.transform(X_train), y_train, learner.transform(X_tes
 kept = learner.metric_.n_directions
 
 # %%
-# The dot is the metric that early stopping kept; it never saw the test points.
+# The dot is the metric that early stopping kept, without using the test points.
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained")
 left.plot(steps, objectives, color="#4D4D4D")
 left.set_ylabel("training objective")
@@ -71,14 +70,14 @@ right.annotate(
     color="#0072B2",
 )
 right.annotate(
-    "going on",
+    "no early stopping",
     (steps[-1], 100 * errors[-1]),
     xytext=(0, 8),
     textcoords="offset points",
     color="#D55E00",
     ha="right",
 )
-right.set_ylabel("test error of 3 nearest neighbours, %")
+right.set_ylabel("test error of 3 nearest neighbors, %")
 for ax in (left, right):
     ax.set_xlabel("directions")
     ax.spines[["top", "right"]].set_visible(False)

@@ -1,17 +1,18 @@
 """
-Five losses, two solvers, and how far they are from the optimum
-===============================================================
+Losses, solvers and the duality gap
+===================================
 
-Every convex loss can be boosted. The stage-wise solver finds the coefficient of a direction once,
-as in the paper; the totally corrective one finds all of them anew and goes to the optimum. How far
-away a metric is at most, the duality gap says: the objective less a lower bound for every metric.
+The stage-wise solver optimizes the coefficient of each direction once, as in the paper. The totally
+corrective solver optimizes all coefficients again in each step and converges to the optimum. The
+duality gap bounds the distance to the optimum: it is the objective minus a lower bound that holds
+for every metric.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_classification
 
-from boostmetric import LOSSES, Boosting, Comparisons, Hinge, boost
+from boostmetric import LOSSES, Comparisons, Hinge, boost
 
 X, y = make_classification(
     200, 12, n_informative=4, n_redundant=2, n_classes=3, flip_y=0.1, random_state=0
@@ -19,12 +20,12 @@ X, y = make_classification(
 comparisons = Comparisons.from_labels(X, y)
 
 
-def gaps(name: str, solver: str, max_iter: int) -> list[float]:
-    """The duality gap after each iteration, a share of the objective."""
-    found = []
+def gaps(name, solver, max_iter):
+    """Duality gap after each step, relative to the objective."""
+    values = []
 
-    def look(fit: Boosting) -> bool:
-        found.append(fit.duality_gap() / fit.gap_scale)
+    def record(fit):
+        values.append(fit.duality_gap() / fit.gap_scale)
         return False
 
     hinge = name == "hinge"
@@ -37,23 +38,23 @@ def gaps(name: str, solver: str, max_iter: int) -> list[float]:
         directions_per_step=1,
         tol=1e-9,
         max_iter=max_iter,
-        callback=look,
+        callback=record,
     )
-    return found
+    return values
 
 
 # %%
-# The hinge is a linear program (it needs ``pip install 'boostmetric[hinge]'``), which has a share
-# `nu` of comparisons that may fail in place of alpha, and no stage-wise solver.
-paths: dict[tuple[str, str], list[float]] = {}
+# The hinge is a linear program (``pip install 'boostmetric[hinge]'``). Instead of alpha it has
+# `nu`, the share of comparisons that may be violated, and it has no stage-wise solver.
+paths = {}
 for name, loss in LOSSES.items():
     for solver, max_iter in (("stagewise", 100), ("totally_corrective", 200)):
         if solver in loss.solvers:
             paths[name, solver] = gaps(name, solver, max_iter)
 
 # %%
-# Dashed, the stage-wise solver: the optimum is never certain to be near. Solid, the totally
-# corrective one, which takes longer for an iteration, but needs few.
+# The gap of the stage-wise solver (dashed) stays large. The totally corrective solver (solid) takes
+# longer per step, but needs few steps.
 fig, axes = plt.subplots(1, len(LOSSES), figsize=(12, 3.6), sharey=True, layout="constrained")
 for ax, name in zip(axes, LOSSES, strict=True):
     for solver, line, color in (
@@ -62,9 +63,9 @@ for ax, name in zip(axes, LOSSES, strict=True):
     ):
         path = np.maximum(paths.get((name, solver), []), 1e-10)
         ax.plot(1 + np.arange(len(path)), path, line, color=color)
-    ax.set(xscale="log", yscale="log", xlabel="iterations", title=name)
+    ax.set(xscale="log", yscale="log", xlabel="steps", title=name)
     ax.spines[["top", "right"]].set_visible(False)
-axes[0].set_ylabel("duality gap, share of the objective")
+axes[0].set_ylabel("duality gap relative to objective")
 axes[0].text(6, 1e-7, "totally\ncorrective", color="#0072B2")
 axes[0].text(2, 1e-1, "stage-wise", color="#D55E00")
 plt.show()

@@ -1,10 +1,10 @@
 """
-How many dimensions a metric needs
-==================================
+Dimensionality reduction with a low-rank metric
+===============================================
 
-Digits in uneven light again: 64 pixels, and a slope of brightness over each image. The price of the
-trace keeps the rank of the metric low, and its leading eigenvectors are all that neighbours need:
-images can be kept and searched in a dozen dimensions.
+Digits with uneven illumination: 64 pixels, with a random brightness gradient added to each image.
+The trace penalty keeps the rank of the metric low. Its leading eigenvectors suffice for
+nearest-neighbor search, so images can be stored and searched in a dozen dimensions.
 """
 
 import matplotlib.pyplot as plt
@@ -28,10 +28,10 @@ learner = BoostMetric(loss="squared_hinge", solver="totally_corrective", alpha=0
 )
 
 # %%
-# `Metric.truncate` keeps the leading eigenvectors; ``BoostMetric(n_components=5)`` does so within
-# the fit. PCA to as many dimensions is what one would do without labels.
+# `Metric.truncate` keeps the leading eigenvectors, as does ``BoostMetric(n_components=5)``. PCA to
+# the same number of dimensions does not use labels.
 ranks = [1, 2, 3, 5, 8, 12, 20, 40, 64]
-errors: dict[str, list[float]] = {"PCA": [], "learned": []}
+errors = {"PCA": [], "learned": []}
 for rank in ranks:
     for name, projection in (
         ("PCA", PCA(rank, random_state=0).fit(X_train)),
@@ -58,6 +58,6 @@ right.set_xticks(ranks, [str(rank) for rank in ranks])
 right.minorticks_off()
 right.set_ylim(0)
 right.set_xlabel("dimensions kept")
-right.set_ylabel("test error of 3 nearest neighbours, %")
+right.set_ylabel("test error of 3 nearest neighbors, %")
 right.spines[["top", "right"]].set_visible(False)
 plt.show()

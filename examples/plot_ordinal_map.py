@@ -1,30 +1,25 @@
 """
-A map from answers alone
-========================
+Ordinal embedding: a map from comparisons
+=========================================
 
-The computer is told nothing of 34 cities but answers to "is a nearer to b or to c?", some of which
-are wrong. There are no features: city i is the unit vector e_i, so that
-d²_M(i, j) = M_ii + M_jj − 2·M_ij, and M is a Gram matrix of the cities. The trace favours a low
-rank, and the two leading eigenvectors are a map, up to rotation, reflection and scale.
+The data are answers to "is a closer to b or to c?" about 34 cities, some of them wrong. There are
+no features: city i is the unit vector e_i, so that d²_M(i, j) = M_ii + M_jj − 2·M_ij, and M is a
+Gram matrix of the cities. The trace penalty favors a low rank, and the two leading eigenvectors are
+a map, up to rotation, reflection and scale.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from boostmetric import (
-    Boosting,
     ComparisonOperator,
     Comparisons,
-    Metric,
     alpha_path,
     learn_psd,
     satisfied_share,
@@ -96,12 +91,12 @@ class Survey:
     fresh: NDArray
 
 
-def make_problem(n_cities: int = len(CITIES), n_statements: int = 2000, seed: int = 0) -> Survey:
+def make_problem(n_cities=34, n_statements=2000, seed=0):
     """Random statements about the first cities: a quarter as many held out, as many fresh."""
     rng = np.random.default_rng(seed)
     distances = great_circle(np.array(list(CITIES.values()))[:n_cities])
 
-    def ask(number: int, wrong: float) -> NDArray:
+    def ask(number, wrong):
         rows = np.array([rng.permutation(n_cities)[:3] for _ in range(number)])
         a, b, c = rows.T
         swapped = (distances[a, b] > distances[a, c]) ^ (rng.random(number) < wrong)
@@ -113,7 +108,7 @@ def make_problem(n_cities: int = len(CITIES), n_statements: int = 2000, seed: in
     )
 
 
-def great_circle(degrees: NDArray) -> NDArray:
+def great_circle(degrees):
     """Distances in km on the sphere between all places (latitude, longitude)."""
     latitude, longitude = np.radians(degrees).T
     difference = longitude[:, None] - longitude
@@ -122,7 +117,7 @@ def great_circle(degrees: NDArray) -> NDArray:
     return EARTH * np.arccos(np.clip(cosines, -1, 1))
 
 
-def projected(degrees: NDArray) -> NDArray:
+def projected(degrees):
     """Coordinates in km, east and north, by Lambert's azimuthal equal-area projection."""
     latitude, longitude = np.radians(degrees).T
     middle, meridian = np.radians(CENTRE)
@@ -142,14 +137,14 @@ print(
 # %%
 # Learning
 # --------
-# `learn_psd` takes the comparisons of unit vectors as they are. Which loss, and how much rank the
-# trace is to leave: held-out statements choose, wrong ones among them.
+# The loss and the strength of the trace penalty are chosen on held-out statements, some of which
+# are wrong, too.
 LOSS_NAMES = ("logistic", "smoothed_hinge")
 ALPHAS = (0.7, 0.5, 0.3, 0.2, 0.1)
-"""What is tried; the alphas are relative to the one for which M = 0 is optimal."""
+"""Relative to the alpha above which M = 0 is optimal."""
 
 
-def solve(survey: Survey, loss: str = "logistic", **options: Any) -> Boosting:
+def solve(survey, loss="logistic", **options):
     """A Gram matrix of the cities; the options are those of `learn_psd`."""
     operator = ComparisonOperator(
         np.eye(survey.n_cities), Comparisons.from_triplets(survey.train, n_points=survey.n_cities)
@@ -157,16 +152,16 @@ def solve(survey: Survey, loss: str = "logistic", **options: Any) -> Boosting:
     return learn_psd(operator, loss, **{"max_iter": 50, **options})
 
 
-def share(metric: Metric, statements: NDArray) -> float:
+def share(metric, statements):
     """The share of statements that a metric of the unit vectors satisfies."""
     X = np.eye(metric.n_features)
     return satisfied_share(metric, X, Comparisons.from_triplets(statements))
 
 
-def choose(survey: Survey) -> tuple[str, Metric]:
+def choose(survey):
     """The loss and the metric that satisfy most held-out statements; prints what was tried."""
     print("loss            alpha  rank  trace in 2 dims  held-out satisfied")
-    best, chosen = -1.0, None
+    best = -1.0
     for loss in LOSS_NAMES:
         for point in alpha_path(partial(solve, survey, loss), ALPHAS):
             satisfied = share(point.metric, survey.held_out)
@@ -176,17 +171,16 @@ def choose(survey: Survey) -> tuple[str, Metric]:
             )
             if satisfied > best:
                 best, chosen = satisfied, (loss, point.metric)
-    assert chosen is not None
     return chosen
 
 
-def rank(metric: Metric) -> int:
+def rank(metric):
     """The number of eigenvalues that matter: above 1e-3 of the largest."""
     values = metric.eigenvalues
     return int((values > 1e-3 * values[0]).sum())
 
 
-def plane_share(metric: Metric) -> float:
+def plane_share(metric):
     """The share of the trace that the two leading eigenvectors have."""
     values = metric.eigenvalues
     return float(values[:2].sum() / values.sum())
@@ -198,18 +192,18 @@ chosen_loss, metric = choose(survey)
 # %%
 # The map
 # -------
-# The two leading eigenvectors, moved, turned, mirrored and scaled to lie best on the true map, and
-# how many statements they satisfy that are all true and that nobody looked at before.
-def aligned(points: NDArray, target: NDArray) -> tuple[NDArray, float]:
+# The two leading eigenvectors are aligned with the true map. New statements, all of them true, show
+# how good they are.
+def aligned(points, target):
     """The points moved, turned, mirrored and scaled to be nearest to the target, and a disparity.
 
     The disparity is that of `scipy.spatial.procrustes`: the sum of squares that remains, as a share
     of that of the target about its mean.
     """
-    centre, own = target.mean(axis=0), points - points.mean(axis=0)
-    U, values, Vt = np.linalg.svd(own.T @ (target - centre))
-    moved = values.sum() / np.sum(own**2) * own @ U @ Vt + centre
-    return moved, float(np.sum((moved - target) ** 2) / np.sum((target - centre) ** 2))
+    center, own = target.mean(axis=0), points - points.mean(axis=0)
+    U, values, Vt = np.linalg.svd(own.T @ (target - center))
+    moved = values.sum() / np.sum(own**2) * own @ U @ Vt + center
+    return moved, float(np.sum((moved - target) ** 2) / np.sum((target - center) ** 2))
 
 
 plane = metric.truncate(2)
@@ -225,15 +219,15 @@ print(f"Procrustes disparity                 {disparity:.4f}")
 print(f"median error of a place              {median:5.0f} km")
 
 # %%
-# Each name goes where it covers least of what is there already.
+# Names of cities are placed such that they cover as little as possible.
 
 
-def write_names(axes: Axes, true: NDArray, learned: NDArray, names: Sequence[str]) -> None:
-    """Put each name beside its learned place, where it covers least of what is there already."""
+def write_names(axes, true, learned, names):
+    """Put each name next to its learned place, where it covers least."""
     to_pixels = axes.transData.transform
     parts = np.linspace(0, 1, 9)[:, None, None]
     taken = to_pixels(((1 - parts) * true + parts * learned).reshape(-1, 2))
-    boxes: list[tuple[float, float, float, float]] = []
+    boxes = []
     # Cities that have many others around them choose first.
     pixels = to_pixels(learned)
     crowd = (np.linalg.norm(pixels[:, None] - pixels, axis=2) < 80).sum(axis=1)
@@ -248,7 +242,7 @@ def write_names(axes: Axes, true: NDArray, learned: NDArray, names: Sequence[str
                 x = pixels[city, 0] + across * (reach + width / 2) - width / 2
                 y = pixels[city, 1] + up * (reach + height / 2) - height / 2
                 cost = _covered(taken, boxes, (x, y, x + width, y + height))
-                # Where nothing is covered: near, and on the right if it can be.
+                # Where nothing is covered: close, and preferably on the right.
                 cost += 0.05 * reach + 0.3 * (1 - across)
                 best = min(best, (cost, x, y))
         _, x, y = best
@@ -257,11 +251,7 @@ def write_names(axes: Axes, true: NDArray, learned: NDArray, names: Sequence[str
         text.set_position((float(left), float(bottom)))
 
 
-def _covered(
-    points: NDArray,
-    boxes: Sequence[tuple[float, float, float, float]],
-    box: tuple[float, float, float, float],
-) -> float:
+def _covered(points, boxes, box):
     """How much a box of pixels covers: 10 a point, 40 another box."""
     x0, y0, x1, y1 = box
     inside = (points > (x0 - 6, y0 - 6)).all(axis=1) & (points < (x1 + 6, y1 + 5)).all(axis=1)
@@ -277,14 +267,14 @@ BLUE, GREY = "#0072B2", "#8C8C8C"
 fig, ax = plt.subplots(figsize=(9, 7), layout="constrained")
 for ends in zip(true, learned, strict=True):
     ax.plot(*np.transpose(ends), color=GREY, linewidth=0.9, zorder=1)
-ax.scatter(true[:, 0], true[:, 1], s=18, color=GREY, linewidths=0, label="where it is", zorder=2)
+ax.scatter(true[:, 0], true[:, 1], s=18, color=GREY, linewidths=0, label="true", zorder=2)
 ax.scatter(
     learned[:, 0],
     learned[:, 1],
     s=42,
     color=BLUE,
     linewidths=0,
-    label="where the answers put it",
+    label="learned",
     zorder=3,
 )
 ax.set_aspect("equal")

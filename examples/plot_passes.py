@@ -1,10 +1,10 @@
 """
-Neighbours looked for again
-===========================
+Several passes
+==============
 
-The comparisons come from the nearest neighbours in the space of X. Where most of X is noise, these
-are the wrong ones, and a metric learned from them is only partly right. In its space, however,
-better neighbours are found: every further pass (`n_passes`) starts from those.
+Comparisons are made from the nearest neighbors in the space of X. If most features are noise, these
+are the wrong neighbors, and the metric learned from them is only partly right. Neighbors in the
+space of that metric are better: each further pass (`n_passes`) starts from them.
 """
 
 import matplotlib.pyplot as plt
@@ -15,8 +15,7 @@ from boostmetric.data.synthetic import concentric_circles
 from boostmetric.plots import ConvergenceDisplay
 
 # %%
-# Circles in two of ten dimensions, three samples of them; the error on fresh points after one pass,
-# two, and so on.
+# Three samples of circles in two of ten dimensions; error on new points after one to four passes.
 N_PASSES, SEEDS = 4, (0, 2, 4)
 errors = np.empty((len(SEEDS), N_PASSES))
 for row, seed in zip(errors, SEEDS, strict=True):
@@ -29,9 +28,8 @@ for row, seed in zip(errors, SEEDS, strict=True):
 print(f"Euclidean distance, last sample: {knn_error(X, y, X_fresh, y_fresh):.0%}")
 
 # %%
-# On the left the objective of the last fit. It jumps where a pass begins, as it is then about other
-# comparisons: those of the better neighbours, which are harder to satisfy. On the right what
-# counts. The second pass helps most.
+# Left: objective of the last fit. It jumps at the start of each pass, because the comparisons of
+# the better neighbors are harder to satisfy. Right: test error. The second pass helps most.
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained")
 ConvergenceDisplay.from_estimator(learner, ax=left)
 for row, marker in zip(errors, "os^", strict=True):
@@ -39,7 +37,7 @@ for row, marker in zip(errors, "os^", strict=True):
 right.set_xticks(range(1, N_PASSES + 1))
 right.set_ylim(0)
 right.set_xlabel("passes")
-right.set_ylabel("error of 3 nearest neighbours, %")
-right.set_title("fresh points of three samples")
+right.set_ylabel("error of 3 nearest neighbors, %")
+right.set_title("new points, three samples")
 right.spines[["top", "right"]].set_visible(False)
 plt.show()

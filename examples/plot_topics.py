@@ -1,16 +1,14 @@
 """
-Words that matter: sparse texts with several topics
-===================================================
+Sparse and multilabel data: topics of texts
+===========================================
 
-Texts as counts of words are long, sparse rows, and most of what two texts have in common are words
-that say nothing. A text may be about several topics; two are similar when they share one. Both go
-to `BoostMetric` as they are: X as a sparse matrix, which is never made dense, and y with a column
-for each topic.
+Word counts of texts are long, sparse rows, and most words that two texts share are uninformative. A
+text may have several topics; two texts are similar if they share one. `BoostMetric` accepts both: X
+as a sparse matrix, which is never densified, and y with one column per topic.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from boostmetric import BoostMetric
@@ -28,7 +26,7 @@ words += [f"{topic}: word {i}" for topic in TOPICS for i in range(N_OWN)]
 frequencies = 1 / (1 + np.arange(N_COMMON))
 
 
-def texts(n: int) -> tuple[csr_array, NDArray]:
+def texts(n):
     """Counts of words in n texts, and which topics each is about."""
     counts = np.zeros((n, len(words)))
     topics = np.zeros((n, len(TOPICS)), dtype=int)
@@ -45,14 +43,14 @@ X, y = texts(1000)
 X_fresh, y_fresh = texts(500)
 
 # %%
-# Four eigenvalues stand out, as many as it takes to keep five topics apart. The rest is what the
-# metric has learned about these thousand texts alone.
+# Four eigenvalues are large: four dimensions separate five topics. The others fit noise in the
+# training texts.
 learner = BoostMetric(max_iter=60, n_neighbors=5).fit(X, y)
 print(f"{X.shape[1]} words, {X.nnz / X.shape[0]:.0f} different ones in a text")
 metric = learner.metric_.truncate(4)
 
 # %%
-# The diagonal of M says what a word counts for. Nobody told the metric which words are common.
+# The diagonal of M shows the influence of each word. The metric has learned which words are common.
 diagonal = np.einsum("dj,j->d", metric.directions**2, metric.coefs)
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained")
 SpectrumDisplay.from_estimator(learner, ax=left)
@@ -68,6 +66,6 @@ right.set_ylabel("M_ii of a word, four eigenvectors kept")
 right.spines[["top", "right"]].set_visible(False)
 
 # %%
-# Do two fresh texts share a topic? The Euclidean distance hardly knows.
+# Do two new texts share a topic? The Euclidean distance is hardly better than chance.
 roc = PairDistanceDisplay.from_estimator(metric, X_fresh, y_fresh, kind="roc")
 plt.show()

@@ -1,11 +1,10 @@
 """
-Digits in uneven light
-======================
+Nearest neighbors of digits with uneven illumination
+====================================================
 
-Handwritten digits, each photographed under light that comes from somewhere else: a slope of
-brightness is added to the image. To the Euclidean distance the light is most of the picture, and
-the nearest neighbour of a 3 is whatever was lit from the same side. The labels tell `BoostMetric`
-which differences do not matter.
+A random brightness gradient is added to each image of the digits dataset. It dominates the
+Euclidean distance: the nearest neighbor of a 3 is any digit that is illuminated from the same side.
+From the labels, `BoostMetric` learns to ignore the gradient.
 """
 
 import matplotlib.pyplot as plt
@@ -27,7 +26,7 @@ X_train, X_test, y_train, y_test = train_test_split(
 )
 
 # %%
-# The error of the three nearest neighbours, before and after.
+# Error of three nearest neighbors, before and after.
 learner = BoostMetric(loss="squared_hinge", alpha=1e-4, n_neighbors=5).fit(X_train, y_train)
 Z_train, Z_test = learner.transform(X_train), learner.transform(X_test)
 before = knn_error(X_train, y_train, X_test, y_test)
@@ -35,7 +34,7 @@ after = knn_error(Z_train, y_train, Z_test, y_test)
 print(f"Euclidean {before:.1%}, learned {after:.1%}")
 
 # %%
-# Six test images that the Euclidean distance gets wrong, and their nearest training images.
+# Six test images that the Euclidean distance misclassifies, and their nearest training images.
 nearest_before = NearestNeighbors(n_neighbors=1).fit(X_train).kneighbors(X_test)[1][:, 0]
 nearest_after = NearestNeighbors(n_neighbors=1).fit(Z_train).kneighbors(Z_test)[1][:, 0]
 wrong = np.flatnonzero(y_train[nearest_before] != y_test)[:6]
@@ -53,7 +52,7 @@ for (name, shown), line in zip(rows.items(), axes, strict=True):
     line[0].set_ylabel(name, rotation="horizontal", ha="right", va="center")
 
 # %%
-# All test images on the two axes in which they vary most. Before, these are the two slopes of the
-# light, and no digit has a place of its own; afterwards the light is gone.
+# Test images on their first two principal axes. Before, these are the two directions of the
+# gradient, and all digits overlap; after the transformation the gradient has no influence.
 ProjectionDisplay.from_estimator(learner, X_test, y_test)
 plt.show()

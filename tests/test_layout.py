@@ -1,13 +1,17 @@
-"""Which subpackages may import from which."""
+"""Which subpackages may import from which, and the map of the code in CONTRIBUTING.md."""
 
 from __future__ import annotations
 
 import ast
+import re
+import tomllib
 from collections.abc import Container, Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+import boostmetric
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = {"boostmetric": ROOT / "src", "boostmetric_paper": ROOT / "paper" / "src"}
@@ -51,7 +55,11 @@ def names_in(path: Path, package: str) -> Iterator[list[str]]:
 
 
 def imports_of(module: str, package: str = "boostmetric") -> set[str]:
-    """The modules of its package that a module imports, `__init__` for the package itself."""
+    """The modules of its package that a module imports.
+
+    The package itself is no layer: it exports names of its modules lazily, so a name that is
+    imported from it counts as an import of the module that defines it.
+    """
     modules = modules_of(package)
     return {
         _longest(rest, modules)
@@ -66,7 +74,10 @@ def _longest(names: list[str], modules: Container[str]) -> str:
         for candidate in (".".join(names[:end]), ".".join([*names[:end], "__init__"])):
             if candidate in modules:
                 return candidate
-    return "__init__"
+    if names == ["__version__"]:
+        return "_version"
+    defined_in = getattr(boostmetric, names[0]).__module__ if names else boostmetric.__name__
+    return defined_in.partition(".")[2] or "__init__"
 
 
 # Modules with a leading underscore are tools that know nothing of the package.
@@ -98,3 +109,19 @@ def test_imports_form_no_cycle(package: str) -> None:
 def test_the_library_does_not_know_of_the_paper_s_package() -> None:
     for path in MODULES.values():
         assert "boostmetric_paper" not in path.read_text(encoding="utf-8")
+
+
+def test_the_map_of_the_code_lists_every_module() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.partition("## Map of the code")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `([\w.]+)` \|", section, re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {module for module in MODULES if not module.endswith("__init__")}
+
+
+def test_all_files_have_the_same_version() -> None:
+    for folder in (ROOT, ROOT / "paper"):
+        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        assert project["version"] == boostmetric.__version__
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {boostmetric.__version__}\n" in citation
