@@ -64,7 +64,7 @@ def measure() -> str:
         "`boost` at its default tolerance, and the certified gap as a share of the objective (of "
         "alpha_max for the hinge). “none”: no bound was found; †: unbounded below.",
         "",
-        f"| loss | regulariser | solver | {' | '.join(LOADERS)} |",
+        f"| loss | regularizer | solver | {' | '.join(LOADERS)} |",
         "|---|---|---|" + "---|" * len(LOADERS),
     ]
     for loss in LOSSES:
