@@ -60,11 +60,11 @@ def cell(name: str, loss: str, regularizer: str, solver: str) -> str:
 def measure() -> str:
     """The table, as Markdown."""
     lines = [
-        f"Standardised features, 3 targets and 3 impostors, relative alpha {ALPHA:g}; seconds of "
+        f"Standardized features, 3 targets and 3 impostors, relative alpha {ALPHA:g}; seconds of "
         "`boost` at its default tolerance, and the certified gap as a share of the objective (of "
         "alpha_max for the hinge). “none”: no bound was found; †: unbounded below.",
         "",
-        f"| loss | regulariser | solver | {' | '.join(LOADERS)} |",
+        f"| loss | regularizer | solver | {' | '.join(LOADERS)} |",
         "|---|---|---|" + "---|" * len(LOADERS),
     ]
     for loss in LOSSES:

@@ -70,7 +70,7 @@ html_title = "BoostMetric"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
-html_sidebars: dict[str, list[str]] = {"index": [], "start": []}
+html_sidebars: dict[str, list[str]] = {"index": [], "quickstart": []}
 html_show_sourcelink = False
 html_theme_options = {
     "navbar_end": ["theme-switcher"],

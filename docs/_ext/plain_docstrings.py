@@ -41,10 +41,13 @@ def separated(lines: list[str]) -> Iterator[str]:
 
     >>> list(separated(["n : number of rows, 3", "    by default", "m : int", "    The columns."]))
     ['n :', '    number of rows, 3', '    by default', 'm : int', '    The columns.']
+    >>> list(separated(["verbose : int, default=0", "    1 logs every step."]))
+    ['verbose : int, default=0', '    1 logs every step.']
     """
     for line, following in zip(lines, [*lines[1:], ""], strict=False):
         entry = re.fullmatch(r"(\w+(?:, \w+)*) : (.*)", line)
-        goes_on = entry is not None and following.startswith("    ")
+        is_type = re.search(r"default=\S+$", line) is not None
+        goes_on = following.startswith("    ") and not is_type
         if entry and goes_on and (line[-1] in ",:;." or not following.lstrip()[0].isupper()):
             yield from (f"{entry[1]} :", f"    {entry[2]}")
         else:

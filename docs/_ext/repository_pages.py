@@ -26,7 +26,7 @@ PAGES = {
     "CONTRIBUTING.md": "docs/contributing.md",
     "README.md": "docs/index.md",
     "benchmarks/RESULTS.md": "docs/benchmarks.md",
-    "src/boostmetric/operators.py": "docs/api.md",
+    "src/boostmetric/problem/operators.py": "docs/api.md",
 }
 """Files of the repository, and the pages that show them."""
 
