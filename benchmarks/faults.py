@@ -8,14 +8,12 @@ fits with a checkpoint is killed at random times `N_CLIENT_KILLS` times, and the
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from numpy.typing import NDArray
 TITLE = "Failures on Dask"
 N_WORKER_KILLS, N_CLIENT_KILLS = 50, 20
 SECONDS_BETWEEN_KILLS = 1.0, 4.0
-"""A worker needs some two seconds to start, so sometimes there is only one."""
+"""A worker needs two seconds or more to start, so sometimes there is none."""
 
 FITS: dict[str, dict[str, Any]] = {
     "one direction per step": {"directions_per_step": 1, "max_iter": 30},
@@ -47,27 +45,49 @@ def fit(name: str, engine: Any, checkpoint: str | None = None) -> bytes:
     return learner.fit(*make_data()).components_.tobytes()
 
 
-def kill_workers(client: Any, is_over: threading.Event, kills: list[float]) -> None:
-    while not is_over.wait(random.uniform(*SECONDS_BETWEEN_KILLS)):
-        workers = list(client.run(os.getpid, on_error="ignore").values())
-        if workers:
-            os.kill(random.choice(workers), signal.SIGKILL)
-            kills.append(time.perf_counter())
+class Workers:
+    """Three worker processes; one that is killed is replaced."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._processes = [self._start() for _ in range(3)]
+        self.n_kills = 0
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", self._address]
+        command += ["--nthreads", "1", "--no-nanny", "--no-dashboard"]
+        return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+    def kill_until(self, is_over: threading.Event) -> None:
+        """Kill workers at random times until the fit is over."""
+        while not is_over.wait(random.uniform(*SECONDS_BETWEEN_KILLS)):
+            number = random.randrange(len(self._processes))
+            self._processes[number].kill()
+            self._processes[number].wait()
+            self._processes[number] = self._start()
+            self.n_kills += 1
+
+    def close(self) -> None:
+        """End all workers."""
+        for process in self._processes:
+            process.kill()
+            process.wait()
 
 
-def measure_workers(client: Any, expected: dict[str, bytes]) -> str:
-    kills: list[float] = []
+def measure_workers(client: Any, workers: Workers, expected: dict[str, bytes]) -> str:
     n_fits = n_same = 0
-    while len(kills) < N_WORKER_KILLS:
+    while workers.n_kills < N_WORKER_KILLS:
         name = list(FITS)[n_fits % len(FITS)]
         is_over = threading.Event()
-        killer = threading.Thread(target=kill_workers, args=(client, is_over, kills))
+        killer = threading.Thread(target=workers.kill_until, args=(is_over,))
         killer.start()
-        n_same += fit(name, client) == expected[name]
+        try:
+            n_same += fit(name, client) == expected[name]
+        finally:
+            is_over.set()
+            killer.join()
         n_fits += 1
-        is_over.set()
-        killer.join()
-    return f"| {len(kills)} workers killed | {n_fits} fits | {n_same} identical |"
+    return f"| {workers.n_kills} workers killed | {n_fits} fits | {n_same} identical |"
 
 
 def measure_clients(address: str, expected: dict[str, bytes], folder: Path) -> str:
@@ -94,14 +114,13 @@ def measure() -> str:
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(
-            n_workers=3, threads_per_worker=1, dashboard_address=":0", silence_logs="CRITICAL"
-        ) as cluster,
+        LocalCluster(n_workers=0, dashboard_address=":0", silence_logs="CRITICAL") as cluster,
         Client(cluster) as client,
+        closing(Workers(cluster.scheduler_address)) as workers,
         tempfile.TemporaryDirectory() as folder,
     ):
         expected = {name: fit(name, client) for name in FITS}
-        lines = ["| | | |", "|---|---|---|", measure_workers(client, expected)]
+        lines = ["| | | |", "|---|---|---|", measure_workers(client, workers, expected)]
         lines.append(measure_clients(cluster.scheduler_address, expected, Path(folder)))
     return "\n".join(lines)
 

@@ -275,9 +275,7 @@ def unit_of(problem: Objective) -> float:
     return float(problem.blocks[0].operator.unit)
 
 
-def solved(
-    data: Data, loss: str, n_blocks: int, resume: Any = None, **options: Any
-) -> Boosting:
+def solved(data: Data, loss: str, n_blocks: int, resume: Any = None, **options: Any) -> Boosting:
     problem = blocks_of(*data, loss, n_blocks, Trace(0.0))
     with single_blas_thread():  # as in `boost`
         settings = SolverSettings.of(loss, **options)
