@@ -32,9 +32,9 @@ from boostmetric.solvers import DEFAULT_ALPHA, Boosting, Status
 
 N_FEATURES = (1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 5, 6, 6, 8, 8, 12, 12, 20, 35, 60)
 SCALES = (1e-12, 1e-6, 1e-2, 1.0, 1.0, 1.0, 1e2, 1e6, 1e12)
-ALPHAS = (0.0, None, 1e-5, 1e-3, 1e-2, 0.1, 0.5)
+ALPHAS = (0.0, DEFAULT_ALPHA, 1e-5, 1e-3, 1e-2, 0.1, 0.5)
 TOLERANCES = (None, 0.0, 1e-2, 1e-3, 1e-6)
-BATCH_SIZES = (None, 1, 1, 2, 3, 8)
+BATCH_SIZES = ("auto", 1, 1, 2, 3, 8)
 
 DOCUMENTED = ("the values of X differ by up to", "weights must be positive and in the range of")
 """How the messages of errors begin that invalid data may raise."""

@@ -67,7 +67,7 @@ def test_neighbors_of_rows_and_of_other_points(
     W, _ = made_points(seed=1, n=6)
     nearest = Metric.load(metric).distances(W, X).argmin(axis=1)
     assert [each["row"] for each in found[::5]] == nearest.tolist()
-    assert f"{data} has rows 0 to 59; got --row 60." in usage_error(capsys, *words, "--row", "60")
+    assert "has rows 0 to 59; got --row 60." in usage_error(capsys, *words, "--row", "60")
 
 
 def test_neighbors_prints_a_few_points_by_default(

@@ -195,7 +195,7 @@ def test_names_of_features_are_those_of_the_metric_or_given() -> None:
     assert labels == ["b$" + 28 * "b", "$a^$"]
     given = SpectrumDisplay.from_estimator(metric, feature_names=["u", "v"])
     assert list(given.feature_names) == ["u", "v"]
-    with pytest.raises(ValueError, match="3 feature names"):
+    with pytest.raises(ValueError, match="feature_names has 3 names"):
         SpectrumDisplay.from_estimator(metric, feature_names=["u", "v", "w"])
 
 

@@ -157,7 +157,7 @@ def check_checkpoint(checkpoint: Any) -> Path | None:
     if checkpoint is None:
         return None
     check_parameter(
-        "checkpoint", checkpoint, isinstance(checkpoint, str | os.PathLike), "None or a path"
+        "checkpoint", checkpoint, isinstance(checkpoint, str | os.PathLike), "None or a file path"
     )
     path = Path(checkpoint)
     if path.is_dir():
@@ -165,7 +165,7 @@ def check_checkpoint(checkpoint: Any) -> Path | None:
     if not os.access(path.parent, os.W_OK):
         what = "is not writable" if path.parent.is_dir() else "does not exist"
         raise ValueError(
-            f"checkpoint must be a writable file path; the directory '{path.parent}' {what}."
+            f"checkpoint must be a writable file path; directory '{path.parent}' {what}."
         )
     return path
 
