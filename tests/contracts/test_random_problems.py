@@ -15,10 +15,10 @@ from boostmetric.solvers import Status
 N_PROBLEMS, N_PARTS = 240, 12
 
 
-FAILED_BEFORE = (952, 1310, 1500, 2353, 3217)
+FAILED_BEFORE = (952, 1310, 1500, 2353, 3217, 3963, 4650)
 """Seeds of problems that revealed defects: terms of the size of the smallest numbers of float32, a
 scatter so small that whitened points overflowed, comparisons of equal points only, and a linear
-program whose optimum is smaller than its tolerance."""
+program whose optimum is smaller than its tolerance, and coefficients beyond float32."""
 
 
 @pytest.mark.parametrize("seed", FAILED_BEFORE)
