@@ -242,7 +242,7 @@ def test_nothing_to_hold_out() -> None:
         ([[0, -1], [1, 0]], "it holds -1"),
         (csr_array([[0, 0.5], [1, 0]]), r"it holds 0\.5"),
         ([[0, 0], [0, 0]], r"y is 0 for all points \(that count\): two points at least must share"),
-        ([[0, 1], [1, 0]], "no two points .* share a label, so there are no targets"),
+        ([[0, 1], [1, 0]], "No two points .* share a label, so there are no targets"),
         ([[1, 1], [1, 0]], "all points .* have label 0, so there are no impostors. Drop this col"),
     ],
 )
@@ -256,7 +256,7 @@ def test_labels_of_which_nothing_can_be_learned(Y: Any, message: str) -> None:
 
 def test_weights_of_which_nothing_can_be_learned() -> None:
     Y = [[1, 0], [1, 0], [0, 1], [0, 0]]
-    with pytest.raises(ValueError, match=r"no two points .* share a label"):
+    with pytest.raises(ValueError, match=r"No two points .* share a label"):
         Comparisons.from_labels(np.eye(4), Y, sample_weight=[0, 1, 1, 1])
     with pytest.raises(ValueError, match=r"all points .* have label 0"):
         Comparisons.from_labels(np.eye(4), Y, sample_weight=[1, 1, 0, 0])

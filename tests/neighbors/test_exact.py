@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from boostmetric.data.labels import Labels
-from boostmetric.data.points import centred, distinct_points
+from boostmetric.data.points import centered, distinct_points
 from boostmetric.engines import StopRequested, Threads
 from boostmetric.neighbors import (
     NONE,
@@ -35,7 +35,7 @@ def nearest_by_loop(X: NDArray, labels: NDArray, k: int, same: bool) -> list[lis
     return found
 
 
-def labelled_points(seed: int, n: int = 90, D: int = 4) -> tuple[NDArray, NDArray]:
+def labeled_points(seed: int, n: int = 90, D: int = 4) -> tuple[NDArray, NDArray]:
     rng = np.random.default_rng(seed)
     X, labels = rng.normal(size=(n, D)), rng.permutation(np.arange(n) % 4)
     read_only(X, labels)
@@ -49,7 +49,7 @@ def test_centred_points_have_mean_zero(
 ) -> None:
     X = (size * rng.normal([0, 5, -9], 1, (50, 3))).astype(dtype)
     read_only(X)
-    points = centred(X)
+    points = centered(X)
     assert points.dtype == dtype
     assert np.abs(points.mean(axis=0)).max() <= 1e-6 * size
     assert np.allclose(np.diff(points, axis=0), np.diff(X, axis=0), rtol=0, atol=1e-5 * size)
@@ -77,7 +77,7 @@ def test_distinct_points_are_told_apart_by_place_and_label() -> None:
 def test_neighbours_are_those_of_a_loop(
     n_targets: int, n_impostors: int, dtype: type[np.floating]
 ) -> None:
-    X, labels = labelled_points(n_targets)
+    X, labels = labeled_points(n_targets)
     X = X.astype(dtype)
     targets, impostors = nearest_targets_and_impostors(X, Labels.of(labels), n_targets, n_impostors)
     assert targets.tolist() == nearest_by_loop(X, labels, n_targets, same=True)
@@ -85,7 +85,7 @@ def test_neighbours_are_those_of_a_loop(
 
 
 def test_missing_neighbours_are_none() -> None:
-    X, _ = labelled_points(0, n=9)
+    X, _ = labeled_points(0, n=9)
     labels = np.array([0, 1, 1, 0, 2, 2, 2, 2, 2])
     targets, impostors = nearest_targets_and_impostors(X, Labels.of(labels), 3, 8)
     assert targets.tolist() == nearest_by_loop(X, labels, 3, same=True)
@@ -94,7 +94,7 @@ def test_missing_neighbours_are_none() -> None:
 
 
 def test_points_far_from_the_origin_keep_their_neighbours() -> None:
-    X, labels = labelled_points(1)
+    X, labels = labeled_points(1)
     far = np.round(X, 6) + 1e8  # without centring the squares would swallow all differences
     targets, impostors = nearest_targets_and_impostors(far, Labels.of(labels), 3, 3)
     assert targets.tolist() == nearest_by_loop(far, labels, 3, same=True)
@@ -267,7 +267,7 @@ def test_three_parts_are_merged_to_the_whole(
 
 
 def test_parts_may_be_empty_or_lack_a_class() -> None:
-    X, labels = labelled_points(3)
+    X, labels = labeled_points(3)
     places, _ = Places.of(X, Labels.of(labels))
     of_class = places.labels.codes == 0
     targets, impostors = search_part(places[~of_class], places[of_class], (2, 1))

@@ -225,7 +225,7 @@ def test_without_an_index_all_ties_are_broken_by_row_number(
 @pytest.mark.usefixtures("no_small")
 def test_points_far_from_the_origin_keep_their_neighbours() -> None:
     X, labels = points_in_classes([40, 30, 20])
-    far = np.round(X, 6) + 1e8  # the index sees them centred
+    far = np.round(X, 6) + 1e8  # the index sees them centered
     targets, impostors, recall = search(far, labels, 3, 3, BRUTE)
     true_targets, true_impostors = exact_search(far, labels, 3, 3)
     assert targets.tolist() == true_targets.tolist()

@@ -33,7 +33,7 @@ from boostmetric.data.labels import Labels
 from boostmetric.data.points import (
     Points,
     binary_exponent,
-    centred,
+    centered,
     distinct_points,
     scale,
     scaling_exponent,
@@ -453,9 +453,9 @@ def _without_axes(queries: csr_array, references: csr_array) -> Sketches:
     points: Any
     others: Any
     if queries is references:
-        points = others = centred(queries.astype(np.float64))
+        points = others = centered(queries.astype(np.float64))
     else:
-        both: Any = centred(vstack([queries, references], format="csr", dtype=np.float64))
+        both: Any = centered(vstack([queries, references], format="csr", dtype=np.float64))
         points, others = both[: queries.shape[0]], both[queries.shape[0] :]
     n_terms = max(int(np.diff(each.indptr).max(initial=0)) for each in (points, others))
     gamma = _gamma(n_terms + 8, np.float64)

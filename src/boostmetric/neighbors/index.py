@@ -37,7 +37,7 @@ from sklearn.base import clone
 
 from boostmetric._warn import warn
 from boostmetric.data.labels import Labels
-from boostmetric.data.points import binary_exponent, centred, scale
+from boostmetric.data.points import binary_exponent, centered, scale
 from boostmetric.engines import Threads
 from boostmetric.neighbors.exact import IMPOSTORS, TARGETS, Places, search_part
 from boostmetric.neighbors.ranking import NONE, Table, pair_squares
@@ -160,7 +160,7 @@ def indexed_targets_and_impostors(
     check_index(index)
     threads = threads or Threads(1)
     places, position = Places.of(X, labels)
-    exponent = binary_exponent(centred(places.points))
+    exponent = binary_exponent(centered(places.points))
     part = IndexedPart(
         places, places.points.mean(axis=0), exponent, partial(make_index, index, threads.n_jobs)
     )

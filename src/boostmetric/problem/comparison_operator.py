@@ -27,7 +27,7 @@ from scipy.sparse import csr_matrix, issparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import LinearOperator
 
-from boostmetric.data.points import Points, as_points, binary_exponent, centred, rows_at_once, scale
+from boostmetric.data.points import Points, as_points, binary_exponent, centered, rows_at_once, scale
 from boostmetric.engines import Threads
 from boostmetric.metric import Metric
 from boostmetric.neighbors import compiled_loops
@@ -96,7 +96,7 @@ class ComparisonOperator(Operator):
         ends = np.sort(place[comparisons.pairs], axis=1)
         by_row = np.lexsort((ends[:, 1], ends[:, 0]))
         pair = np.argsort(by_row)
-        self.X: Points = X[order] if is_centered else centred(X, order)
+        self.X: Points = X[order] if is_centered else centered(X, order)
         self.exponent = binary_exponent(self.X) if exponent is None else exponent
         if abs(self.exponent) > MAX_EXPONENT:
             raise ValueError(

@@ -15,7 +15,7 @@ from boostmetric._validation import finite, non_negative
 from boostmetric._warn import warn
 from boostmetric.data.dask_points import DaskPoints
 from boostmetric.data.labels import Labels, check_labels, label_array
-from boostmetric.data.pairs import are_same, drawn_triplets
+from boostmetric.data.pairs import are_same, draw_triplets
 from boostmetric.data.points import Points, as_floats
 from boostmetric.engines import Threads, single_blas_thread
 from boostmetric.neighbors import (
@@ -265,7 +265,7 @@ class Comparisons:
         """
         rows, who = _indices("pairs", pairs, 2), Labels.of(people).codes
         _check_ends(rows)
-        triplets = drawn_triplets(rows, who, n_triplets, check_random_state(random_state))
+        triplets = draw_triplets(rows, who, n_triplets, check_random_state(random_state))
         return cls.from_triplets(triplets, n_points=len(who))
 
     @classmethod
@@ -410,7 +410,7 @@ def _warn_of_missing(labels: Labels, neighbors: NDArray, kind: str) -> None:
     Points without a label have none on purpose.
     """
     found, wanted = (neighbors != NONE).sum(axis=1), neighbors.shape[1]
-    few = labels.labelled & (found < wanted)
+    few = labels.labeled & (found < wanted)
     if few.any():
         worst = int(np.argmin(np.where(few, found, wanted)))
         affected = len(np.unique(labels.codes[few]))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from boostmetric.data.dask_points import DaskPoints
-from boostmetric.data.points import Points, binary_exponent, centred
+from boostmetric.data.points import Points, binary_exponent, centered
 from boostmetric.engines import Dask, Lazy, Threads
 from boostmetric.problem.block import Block, Recipe
 from boostmetric.problem.comparison_operator import ComparisonOperator
@@ -93,7 +93,7 @@ def place_objective(
         recipes = [_lazy_recipe(X, comparisons[part], loss, shift, exponent) for part in parts]
     else:
         parts = consecutive_blocks(m)
-        points: Any = centred(X)
+        points: Any = centered(X)
         exponent = binary_exponent(points)
         recipes = []
         for part in parts:
