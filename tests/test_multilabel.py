@@ -235,15 +235,15 @@ def test_nothing_to_hold_out() -> None:
 @pytest.mark.parametrize(
     ("Y", "message"),
     [
-        ([[0, 2], [1, 0]], r"y of shape \(2, 2\) must be an indicator of 0 and 1.* it holds 2\."),
-        ([["a", "b"], ["a", "c"]], r"it holds 'a'\. Several classes .* MultiLabelBinarizer"),
+        ([[0, 2], [1, 0]], r"y of shape \(2, 2\) must be an indicator matrix of 0 and 1.* got 2\."),
+        ([["a", "b"], ["a", "c"]], r"got 'a'\. Multioutput .* MultiLabelBinarizer"),
         ([[0, 1], [1, np.nan]], "y has 1 missing labels, the first in row 1"),
         (pd.DataFrame([[0, 1], [None, 0]], dtype="Int64"), "y has 1 missing labels, .* in row 1"),
-        ([[0, -1], [1, 0]], "it holds -1"),
-        (csr_array([[0, 0.5], [1, 0]]), r"it holds 0\.5"),
-        ([[0, 0], [0, 0]], r"y is 0 for all points \(that count\): two points at least must share"),
-        ([[0, 1], [1, 0]], "No two points .* share a label, so there are no targets"),
-        ([[1, 1], [1, 0]], "all points .* have label 0, so there are no impostors. Drop this col"),
+        ([[0, -1], [1, 0]], "got -1"),
+        (csr_array([[0, 0.5], [1, 0]]), r"got 0\.5"),
+        ([[0, 0], [0, 0]], r"y is 0 for all points of positive weight\. At least two points"),
+        ([[0, 1], [1, 0]], "No two points .* share a label, so none has targets"),
+        ([[1, 1], [1, 0]], "All points .* have label 0, so none has impostors. Drop this col"),
     ],
 )
 def test_labels_of_which_nothing_can_be_learned(Y: Any, message: str) -> None:
@@ -258,7 +258,7 @@ def test_weights_of_which_nothing_can_be_learned() -> None:
     Y = [[1, 0], [1, 0], [0, 1], [0, 0]]
     with pytest.raises(ValueError, match=r"No two points .* share a label"):
         Comparisons.from_labels(np.eye(4), Y, sample_weight=[0, 1, 1, 1])
-    with pytest.raises(ValueError, match=r"all points .* have label 0"):
+    with pytest.raises(ValueError, match=r"All points .* have label 0"):
         Comparisons.from_labels(np.eye(4), Y, sample_weight=[1, 1, 0, 0])
 
 

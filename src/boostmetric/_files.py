@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from boostmetric._version import __version__
 
+
 class FileFormatError(ValueError):
     """A file is damaged, or is not a BoostMetric file of the expected kind and version."""
 

@@ -273,8 +273,7 @@ class Metric:
         return Metric.from_components(scaled.T @ components).astype(dtype)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the metric to a .npz file, atomically; `docs/files.md` describes the format.
-        """
+        """Write the metric to a .npz file, atomically; `docs/files.md` describes the format."""
         facts = {"feature_names": self.feature_names, "origin": self.origin}
         arrays = {"directions": self.directions, "coefs": self.coefs}
         save_arrays(path, "metric", METRIC_FORMAT_VERSION, facts, arrays)

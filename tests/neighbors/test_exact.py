@@ -16,7 +16,7 @@ from boostmetric.neighbors import (
     Places,
     exact,
     kernels,
-    merge,
+    merge_tables,
     nearest_targets_and_impostors,
     search_part,
 )
@@ -122,7 +122,7 @@ def test_threads_and_blocks_do_not_change_the_result(
     expected = [nearest_by_loop(X, labels, 3, True), nearest_by_loop(X, labels, 4, False)]
     monkeypatch.setattr(exact, "TILE", block)
     monkeypatch.setattr(exact, "MIN_SAMPLE", sample)
-    monkeypatch.setattr(exact, "CHUNK_ENTRIES", 64)
+    monkeypatch.setattr(exact, "PAIR_COORDINATES", 64)
     with Threads(n_jobs) as threads:
         got = nearest_targets_and_impostors(X, Labels.of(labels), 3, 4, threads=threads)
     assert [side.tolist() for side in got] == expected
@@ -169,7 +169,7 @@ def test_sketches_are_short_and_no_farther_apart_than_the_points(
 def assert_bounds(sketches: exact.Sketches, X: NDArray, Z: NDArray) -> None:
     """No product is below −½‖x − x'‖², and those of all coordinates are not far above it."""
     squares = ((X[:, None].astype(float) - Z.astype(float)) ** 2).sum(axis=2) / sketches.unit**2
-    whole, others = (csr_array(part).toarray() for part in sketches.whole)
+    whole, others = (csr_array(part).toarray() for part in sketches.full)
     products = whole @ others.T + sketches.halves[0][:, None] + sketches.halves[1]
     assert (sketches.products(slice(None), slice(None)) >= -squares / 2).all()
     assert (products >= -squares / 2).all()
@@ -259,7 +259,7 @@ def test_three_parts_are_merged_to_the_whole(
         tables = [search_part(places[queries], places[part], (3, 4)) for part in parts]
         whole = search_part(places[queries], places, (3, 4))
         for side in (0, 1):
-            merged = merge([table[side] for table in tables])
+            merged = merge_tables([table[side] for table in tables])
             assert np.array_equal(merged.squares, whole[side].squares)
             assert np.array_equal(merged.rows, whole[side].rows)
             if len(queries) == len(places.rows):

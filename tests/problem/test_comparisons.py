@@ -211,9 +211,9 @@ def test_a_class_of_duplicates_only_gives_a_warning(rng: np.random.Generator) ->
     ("X", "y", "message"),
     [
         ([[0], [1], [2]], ["a", "c", "b"], "All 3 classes have a single sample"),
-        ([[0], [1]], [True, True], "y has one class only, True"),
+        ([[0], [1]], [True, True], "y has only one class, True"),
         (np.empty((0, 2)), [], "y is empty"),
-        ([[0], [1]], np.array(["a", 1], dtype=object), "labels of one type, which can be sorted"),
+        ([[0], [1]], np.array(["a", 1], dtype=object), "labels y must be of one sortable type"),
         ([0.0, 1.0], [0, 1], r"X of shape \(n, D\) and n labels are needed; got \(2,\) and \(2,\)"),
         ([[0.0], [1.0]], [0, 1, 1], r"needed; got \(2, 1\) and \(3,\)"),
         ([[0.0], [1.0]], [[0], [1]], r"needed; got \(2, 1\) and \(2, 1\)"),

@@ -27,7 +27,14 @@ from scipy.sparse import csr_matrix, issparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import LinearOperator
 
-from boostmetric.data.points import Points, as_points, binary_exponent, centered, rows_at_once, scale
+from boostmetric.data.points import (
+    Points,
+    as_points,
+    binary_exponent,
+    centered,
+    rows_at_once,
+    scale,
+)
 from boostmetric.engines import Threads
 from boostmetric.metric import Metric
 from boostmetric.neighbors import compiled_loops
