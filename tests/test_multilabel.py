@@ -151,10 +151,10 @@ def test_a_point_without_labels_makes_no_comparison_but_may_be_an_impostor() -> 
 def test_points_with_few_neighbours_give_a_warning_that_names_their_labels() -> None:
     X = np.arange(6.0)[:, None]
     Y = np.array([[1, 0, 0], [1, 0, 0], [1, 0, 1], [0, 1, 1], [0, 1, 0], [0, 0, 0]])
-    with pytest.warns(UserWarning, match=r"label set \{1\} have 1 targets.*n_targets=2.*\(1 label"):
+    with pytest.warns(UserWarning, match=r"label set \{1\} have 1 of 2 targets \(1 label"):
         made = Comparisons.from_labels(X, Y, 2, 1)
     assert same(made, Comparisons.from_triplets(triplets_by_loop(X, Y, 2, 1)))
-    with pytest.warns(UserWarning, match=r"label set \{0, 2\} have 2 impostors.*n_impostors=3"):
+    with pytest.warns(UserWarning, match=r"label set \{0, 2\} have 2 of 3 impostors"):
         Comparisons.from_labels(X, Y, 1, 3)
 
 
@@ -184,9 +184,11 @@ def test_the_error_is_the_share_of_neighbours_without_a_common_label() -> None:
 
 def test_errors_for_other_labels_point_at_each_other() -> None:
     X, Y = draw(n=20)
-    with pytest.raises(ValueError, match=r"y_train of shape \(20, 4\) came.*`unlike_share`"):
+    with pytest.raises(
+        ValueError, match=r"y_train must have shape \(n,\), got \(20, 4\).*unlike_share"
+    ):
         knn_error(X, Y, X, Y)
-    with pytest.raises(ValueError, match=r"an indicator of shape \(n, L\).*`knn_error`"):
+    with pytest.raises(ValueError, match=r"y_train must .*knn_error"):
         unlike_share(X, Y[:, 0], X, Y)
 
 
@@ -275,7 +277,7 @@ def test_other_transformations_will_do(init: str) -> None:
 
 
 def test_an_index_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"does not work with multilabel targets: use neigh"):
+    with pytest.raises(ValueError, match=r"does not work with multilabel targets"):
         BoostMetric(index=NearestNeighbors()).fit(*draw())
 
 

@@ -239,7 +239,7 @@ def test_a_bad_index_is_found_out(index: Any, caplog: pytest.LogCaptureFixture) 
     X, labels = points_in_classes([50, 30, 20, 1], seed=1)
     with (
         caplog.at_level(logging.INFO, "boostmetric"),
-        pytest.warns(UserWarning, match=r"index found \d+% of .* sample of 101 .* exact") as caught,
+        pytest.warns(UserWarning, match=r"index found \d+% of .* 101 sampled .* exact") as caught,
     ):
         targets, impostors, recall = search(X, labels, 3, 4, index)
     assert caught[0].filename == __file__
@@ -342,7 +342,7 @@ def test_what_is_no_index_is_refused(index: Any) -> None:
 
 
 def test_an_index_that_needs_labels_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"fit says .*'y'.*Use .*NearestNeighbors rather than"):
+    with pytest.raises(ValueError, match=r"fit raises .*'y'.*Use .*NearestNeighbors rather than"):
         check_index(KNeighborsClassifier())
 
 
@@ -363,8 +363,8 @@ def test_without_a_library_the_built_in_index_says_what_to_install(
             lambda X, k: np.zeros((1, k), dtype=int),
             r"one row for each of \d+ queries; got .*\(1, 2",
         ),
-        (lambda X, k: np.full((len(X), k), 30), r"positions in the 30 points .* got 30 \(int"),
-        (lambda X, k: np.zeros((len(X), k)), r"integers; got 0.0 \(float64\)"),
+        (lambda X, k: np.full((len(X), k), 30), r"positions of the 30 points .* got 30 \(int"),
+        (lambda X, k: np.zeros((len(X), k)), r"integer positions .* got 0.0 \(float64\)"),
     ],
 )
 def test_answers_that_are_no_positions_are_refused(answer: Any, message: str) -> None:
