@@ -184,9 +184,7 @@ def test_the_error_is_the_share_of_neighbours_without_a_common_label() -> None:
 
 def test_errors_for_other_labels_point_at_each_other() -> None:
     X, Y = draw(n=20)
-    with pytest.raises(
-        ValueError, match=r"y_train must have shape .* got \(20, 4\).*unlike_share"
-    ):
+    with pytest.raises(ValueError, match=r"y_train must have shape .* got \(20, 4\).*unlike_share"):
         knn_error(X, Y, X, Y)
     with pytest.raises(ValueError, match=r"indicators of shape .*knn_error"):
         unlike_share(X, Y[:, 0], X, Y)

@@ -52,8 +52,8 @@ MAX_SPANS = 16
 """Maximum number of partial sums of shape (D, D), each over a span of consecutive chunks."""
 
 MIN_CHUNK = 100_000
-"""Minimum number of comparisons or pairs in a chunk. A thread acquires the interpreter lock for each
-of some thirty array operations on a chunk, so smaller chunks gain nothing."""
+"""Minimum number of comparisons or pairs in a chunk. A thread acquires the interpreter lock for
+each of some thirty array operations on a chunk, so smaller chunks gain nothing."""
 
 MAX_CHUNKS = 64
 """Maximum number of chunks; with more, the interpreter takes a noticeable share of the time."""

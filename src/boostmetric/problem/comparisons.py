@@ -326,12 +326,12 @@ class Comparisons:
             )
 
         def joined(name: str, default: float) -> NDArray | None:
-            values = [getattr(each, name) for each in (self, other)]
-            if values[0] is None and values[1] is None:
+            one, two = getattr(self, name), getattr(other, name)
+            if one is None and two is None:
                 return None
-            sizes = (len(self), len(other))
-            full = [np.full(n, default) if v is None else v for v, n in zip(values, sizes)]
-            return np.concatenate(full)
+            one = np.full(len(self), default) if one is None else one
+            two = np.full(len(other), default) if two is None else two
+            return np.concatenate([one, two])
 
         return Comparisons._from_ends(
             np.concatenate([self.pairs[self.near], other.pairs[other.near]]),
