@@ -294,7 +294,7 @@ def test_a_single_column_is_taken_for_classes(form: Any) -> None:
 
 def test_labels_do_not_match_the_points() -> None:
     X, Y = draw()
-    with pytest.raises(ValueError, match=r"needed; got \(90, 5\) and \(50, 4\)"):
+    with pytest.raises(ValueError, match=r"n labels; got \(90, 5\) and \(50, 4\)"):
         Comparisons.from_labels(X, Y[:50])
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         BoostMetric().fit(X, Y[:50])
