@@ -206,7 +206,7 @@ def test_candidates_need_dense_points() -> None:
 
 def test_identical_points_are_refused() -> None:
     X = csr_array(np.tile([[0.0, 2.0, 0.0]], (6, 1)))
-    with pytest.raises(ValueError, match="all 6 points are identical"):
+    with pytest.raises(ValueError, match="All 6 points are identical"):
         BoostMetric().fit(X, [0, 0, 0, 1, 1, 1])
     X.data[3] = 1.0
     assert not are_identical(X)

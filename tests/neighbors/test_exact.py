@@ -44,7 +44,7 @@ def labeled_points(seed: int, n: int = 90, D: int = 4) -> tuple[NDArray, NDArray
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [1e-12, 1.0, 1e12])
-def test_centred_points_have_mean_zero(
+def test_centered_points_have_mean_zero(
     dtype: type[np.floating], size: float, rng: np.random.Generator
 ) -> None:
     X = (size * rng.normal([0, 5, -9], 1, (50, 3))).astype(dtype)
