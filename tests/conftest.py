@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from boostmetric.data.points import Points, binary_exponent, centred
+from boostmetric.data.points import Points, binary_exponent, centered
 from boostmetric.engines import Local, Threads
 from boostmetric.problem import (
     LOSSES,
@@ -64,7 +64,7 @@ def blocks_of(
     in the units of `block.operator.unit`.
     """
     counted, F, engine = comparisons.counted(), as_loss(loss), Local(n_jobs)
-    exponent = binary_exponent(centred(X))
+    exponent = binary_exponent(centered(X))
     parts = [counted[rows] for rows in np.array_split(np.arange(len(counted)), n_blocks)]
     blocks = engine.place([partial(block_of, X, part, F, exponent) for part in parts])
     operator = blocks[0].operator

@@ -36,7 +36,7 @@ ALPHAS = (0.0, DEFAULT_ALPHA, 1e-5, 1e-3, 1e-2, 0.1, 0.5)
 TOLERANCES = (None, 0.0, 1e-2, 1e-3, 1e-6)
 BATCH_SIZES = ("auto", 1, 1, 2, 3, 8)
 
-DOCUMENTED = ("the values of X differ by up to", "weights must be positive and in the range of")
+DOCUMENTED = ("The values of X differ by", "weights must be positive and in the range of")
 """How the messages of errors begin that invalid data may raise."""
 
 MAX_EXACT = 8, 150

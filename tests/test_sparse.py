@@ -247,5 +247,5 @@ def test_a_row_out_of_range() -> None:
     learner = BoostMetric(max_iter=3).fit(csr_array(X), y)
     with pytest.raises(ValueError, match="Row index 40 is out of bounds for X with 40 rows"):
         learner.pair_distance([[0, 40]], csr_array(X))
-    with pytest.raises(ValueError, match="a comparison names row 40, but X has 40 rows"):
+    with pytest.raises(ValueError, match="comparisons contain row 40, but X has 40 rows"):
         learner.fit(csr_array(X), comparisons=Comparisons.from_triplets([[0, 1, 40]]))

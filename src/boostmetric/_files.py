@@ -1,4 +1,4 @@
-"""Atomic writes, and .npz files of arrays with a JSON header. `docs/files.md` has the format."""
+"""Atomic writes, and .npz files of arrays with a JSON header; `docs/files.md` has the format."""
 
 from __future__ import annotations
 
@@ -17,17 +17,14 @@ from numpy.typing import NDArray
 
 from boostmetric._version import __version__
 
-DAMAGE = (EOFError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError)
-"""Exceptions of NumPy, json and zipfile for damaged contents, in addition to BadZipFile."""
-
 
 class FileFormatError(ValueError):
     """A file is damaged, or is not a BoostMetric file of the expected kind and version."""
 
 
 @contextmanager
-def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path in the same directory, which replaces `path` if nothing is raised.
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path in the same directory; it replaces `path` unless an error is raised.
 
     After a crash or a power failure, `path` has either its old or its new contents.
 
@@ -35,7 +32,7 @@ def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "note")
-    >>> with whole(path) as temporary:
+    >>> with atomic_write(path) as temporary:
     ...     _ = temporary.write_text("done")
     >>> path.read_text()
     'done'
@@ -48,7 +45,7 @@ def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{get_ident()}")
     try:
         yield temporary
-        # The contents have to be on the disk before the new name is.
+        # Flush the contents before renaming; otherwise a power failure may leave an empty file.
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -75,8 +72,8 @@ def save_arrays(
     ----------
     path : the file; no suffix is added
     kind : what the file contains, such as "metric"
-    version : of the format of this kind
-    facts : values that `json.dumps` accepts, NaN and infinity included; tuples become lists
+    version : format version of this kind
+    facts : values that `json.dumps` accepts, including NaN and infinity; tuples become lists
     arrays : boolean, integer or floating-point arrays by name; "header" is reserved
 
     Examples
@@ -96,17 +93,17 @@ def save_arrays(
     }
     encoded = np.frombuffer(json.dumps(header).encode(), np.uint8)
     members: dict[str, Any] = {"header": encoded, **arrays}
-    with whole(path) as temporary, open(temporary, "wb") as file:
+    with atomic_write(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **members)
 
 
 def load_arrays(
     path: str | os.PathLike[str], kind: str, version: int
 ) -> tuple[dict[str, Any], dict[str, NDArray]]:
-    """The facts and arrays of a file that `save_arrays` wrote.
+    """Read the facts and arrays of a file written by `save_arrays`.
 
     Nothing is unpickled, and no array is larger than the file. Raises a FileFormatError if the file
-    is damaged, or has another kind or version.
+    is damaged or has a different kind or version.
     """
     with open(path, "rb") as file:
         if file.read(4) != b"PK\x03\x04":
@@ -120,18 +117,22 @@ def load_arrays(
             header = json.loads(arrays.pop("header").tobytes())
             if arrays.keys() != set(header["arrays"]):  # the directory of a zip has no checksum
                 raise ValueError("arrays are missing")
-            found, written_by, facts = (header[key] for key in ("version", "boostmetric", "facts"))
+            stored, written_by, facts = (header[key] for key in ("version", "boostmetric", "facts"))
             if header["kind"] != kind:
                 raise FileFormatError(f"{path} is a {header['kind']} file, not a {kind} file.")
-            if found != version:
-                advice = "Upgrade boostmetric" if found > version else f"Write the {kind} again"
+            if stored != version:
+                advice = "Upgrade boostmetric" if stored > version else f"Write the {kind} again"
                 raise FileFormatError(
-                    f"{path} has version {found} of the {kind} format, written by boostmetric "
+                    f"{path} has version {stored} of the {kind} format, written by boostmetric "
                     f"{written_by}; boostmetric {__version__} reads version {version}. {advice}."
                 )
         except FileFormatError:
             raise
-        except (zipfile.BadZipFile, *DAMAGE) as error:
+        # NumPy, json and zipfile raise any of these for damaged contents.
+        except (
+            *(EOFError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError),
+            zipfile.BadZipFile,
+        ) as error:
             raise FileFormatError(
                 f"{path} is damaged ({error}). Copy or write it again."
             ) from error
@@ -139,7 +140,7 @@ def load_arrays(
 
 
 def _check_members(file: BinaryIO) -> bool:
-    """Whether a zip file has a header; raise a ValueError if its members are not arrays.
+    """Return whether a zip file has a header; raise a ValueError if its members are not arrays.
 
     The declared sizes are compared with the size of the file before memory is allocated.
     """

@@ -7,10 +7,9 @@ import warnings
 
 
 def warn(message: str) -> None:
-    """Warn from the first line up the stack outside of the caller's package and scikit-learn.
+    """Warn at the innermost frame outside of the caller's package, scikit-learn and contextlib.
 
-    Decorators of contextlib are skipped, too. (From Python 3.12 on, `skip_file_prefixes` of
-    `warnings.warn` does the same.)
+    In Python 3.12 or later, `skip_file_prefixes` of `warnings.warn` does the same.
     """
     level = 1
     frame = sys._getframe(1)

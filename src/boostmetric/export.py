@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 from sklearn.utils.validation import check_is_fitted
 
-from boostmetric._files import whole
+from boostmetric._files import atomic_write
 from boostmetric._version import __version__
 from boostmetric.estimators import LearnedMetric
 from boostmetric.metric import Metric
@@ -87,6 +87,6 @@ def to_onnx(
         properties["feature_names"] = json.dumps(names)
     helper.set_model_props(model, properties)
     if path is not None:
-        with whole(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_bytes(model.SerializeToString())
     return model

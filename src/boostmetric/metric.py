@@ -13,20 +13,22 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.linalg import LinAlgError, svd, svdvals
 from scipy.sparse import issparse
 from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.utils import gen_batches
+from sklearn.utils.extmath import row_norms
 
 from boostmetric._files import FileFormatError, load_arrays, save_arrays
-from boostmetric.data.points import Points, as_points
+from boostmetric.data.points import Points, as_points, rows_at_once
 
 RANK_TOLERANCE = {"float32": 1e-4, "float64": 1e-8}
-"""Singular values below this share of the largest do not count in the rank of a metric whose
-features are scaled to equal size. On linearly dependent features, rounding errors of up to 6e-6 in
-float32 and 9e-10 in float64 were observed."""
+"""Singular values below this share of the largest are not counted in the rank, after scaling the
+features to equal size. On linearly dependent features, rounding errors of up to 6e-6 in float32 and
+9e-10 in float64 were observed."""
 
-FORMAT_VERSION = 1
-"""Of a file that contains a metric."""
+METRIC_FORMAT_VERSION = 1
+"""Version of the file format."""
 
 PAIR_BLOCK = 1 << 20
-"""Number of entries of the differences of pairs that are in memory at once."""
+"""Entries of the differences of pairs that are computed at once: 8 MB in float64. Not tuned."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,11 +38,11 @@ class Metric:
     Parameters
     ----------
     directions : array of shape (D, J), unit columns, float32 or float64
-    coefs : array of shape (J,), nonnegative; kept in float64, because features of size 1e30 have
+    coefs : array of shape (J,), nonnegative; stored in float64, because features of size 1e30 have
         coefficients of 1e-60, which float32 cannot represent
     feature_names : names of the D features, or None
-    origin : facts about how the metric was made, JSON-serializable, or None. An estimator stores
-        its class, parameters and history here
+    origin : JSON-serializable mapping that describes how the metric was computed, or None.
+        Estimators store their class, parameters and history here
 
     Examples
     --------
@@ -95,20 +97,20 @@ class Metric:
 
     @classmethod
     def from_components(cls, components: NDArray) -> Metric:
-        """The metric M = componentsᵀ·components, from an array of shape (d, D).
+        """The metric M = componentsᵀ·components, for an array of shape (d, D).
 
         >>> Metric.from_components(np.array([[3.0, 4.0]])).coefs
         array([25.])
         """
         lengths = np.linalg.norm(components, axis=1)
         used = lengths > 0
-        # In float64, because the squares of float32 lengths may overflow.
+        # Squares of float32 lengths may overflow.
         coefs = lengths[used].astype(np.float64) ** 2
         return cls((components[used] / lengths[used, None]).T, coefs)
 
     @property
     def n_features(self) -> int:
-        """D, the number of features of a point."""
+        """D, the number of features."""
         return self.directions.shape[0]
 
     @property
@@ -130,11 +132,11 @@ class Metric:
     def components(self) -> NDArray:
         """Rows L with M = LᵀL: eigenvectors of M times the square roots of their eigenvalues.
 
-        Eigenvalues decrease, and each row's largest entry is positive. There are as many rows as M
-        has rank, in the precision of the directions. They come from the singular values of
-        √coefs·directionsᵀ in float64, because forming M would lose accuracy. The rank is determined
-        with features scaled to equal size, so that it does not depend on their units, up to
-        `RANK_TOLERANCE`. O(J·D·min(J, D)).
+        Shape (rank, D), in the precision of the directions, sorted by decreasing eigenvalue. The
+        entry of largest absolute value in each row is positive. Computed from the singular value
+        decomposition of √coefs·directionsᵀ in float64, because forming M would lose accuracy. The
+        rank is determined up to `RANK_TOLERANCE` with features scaled to equal size, so it does not
+        depend on their units. O(J·D·min(J, D)).
         """
         dtype = np.result_type(self.directions, np.float32)
         if self.n_directions == 0:
@@ -151,7 +153,7 @@ class Metric:
 
     @property
     def eigenvalues(self) -> NDArray:
-        """The positive eigenvalues of M, decreasing."""
+        """The positive eigenvalues of M, in decreasing order."""
         values: NDArray = np.einsum("ij,ij->i", self.components, self.components)
         return values
 
@@ -160,7 +162,7 @@ class Metric:
         """Standard deviations of the features in the training data, if `origin` has them."""
         try:
             deviations = np.asarray((self.origin or {}).get("deviations"), dtype=np.float64)
-        except (TypeError, ValueError):  # users may write any origin
+        except (TypeError, ValueError):  # users may pass any origin
             return None
         valid = deviations.shape == (self.n_features,) and np.isfinite(deviations).all()
         return deviations if valid else None
@@ -185,12 +187,12 @@ class Metric:
         return sizes / (sizes.sum() or 1.0)
 
     def transform(self, X: ArrayLike | Points) -> NDArray:
-        """Points whose Euclidean distance is this metric: X·componentsᵀ."""
+        """X·componentsᵀ: the Euclidean distances of these points are the distances of X."""
         transformed: NDArray = as_points(X) @ self.components.T
         return transformed
 
     def distance(self, u: ArrayLike, v: ArrayLike, squared: bool = False) -> float:
-        """The distance of two points, ‖L·(u − v)‖ with L the components, or its square.
+        """The distance between two points, ‖L·(u − v)‖ with L the components, or its square.
 
         Parameters
         ----------
@@ -211,10 +213,10 @@ class Metric:
         *,
         squared: bool = False,
     ) -> NDArray:
-        """Distances of all rows of X to all rows of Y (or of X), of shape (len(X), len(Y)).
+        """Distances between all rows of X and all rows of Y (or X), of shape (len(X), len(Y)).
 
-        Computed from transformed points, which are centered first so that no digits cancel. No
-        array larger than the result is formed.
+        Points are centered and transformed first; centering avoids cancellation. No array larger
+        than the result is formed.
         """
         X = as_points(X)
         Y = X if Y is None else as_points(Y)
@@ -234,12 +236,11 @@ class Metric:
     def pair_distances(
         self, X: ArrayLike | Points, pairs: NDArray, *, squared: bool = False
     ) -> NDArray:
-        """Distances of the rows `pairs[:, 0]` and `pairs[:, 1]` of X, of shape (len(pairs),)."""
-        squares = squared_pair_distances(as_points(X), self.components, pairs)
-        return squares if squared else np.sqrt(squares)
+        """Distances between rows `pairs[:, 0]` and `pairs[:, 1]` of X, of shape (len(pairs),)."""
+        return pair_distances(as_points(X), pairs, self.components, squared=squared)
 
     def truncate(self, n_components: int | float) -> Metric:
-        """The closest metric of low rank: the leading eigenvectors of M with their eigenvalues.
+        """The closest metric of lower rank: the leading eigenvectors of M and their eigenvalues.
 
         Parameters
         ----------
@@ -260,7 +261,7 @@ class Metric:
     def compose(self, inner: Metric | NDArray) -> Metric:
         """The metric x, z ↦ self(L·x, L·z), with L the components of `inner`, or an array (d, D).
 
-        M = Lᵀ·M_self·L: a sum of rank-one matrices, one per direction of self.
+        M = Lᵀ·M_self·L, a sum of one rank-one matrix per direction of self.
 
         >>> Metric(np.eye(1), np.ones(1)).compose(np.array([[0.0, 2.0]])).matrix
         array([[0., 0.],
@@ -272,17 +273,14 @@ class Metric:
         return Metric.from_components(scaled.T @ components).astype(dtype)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write this metric to a file, atomically; `Metric.load` reads it.
-
-        The file is a .npz file without code; `docs/files.md` describes it.
-        """
+        """Write the metric to a .npz file, atomically; `docs/files.md` describes the format."""
         facts = {"feature_names": self.feature_names, "origin": self.origin}
         arrays = {"directions": self.directions, "coefs": self.coefs}
-        save_arrays(path, "metric", FORMAT_VERSION, facts, arrays)
+        save_arrays(path, "metric", METRIC_FORMAT_VERSION, facts, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Metric:
-        """The metric in a file that `save` wrote. Nothing in the file is executed.
+        """Read a metric from a file written by `save`. Nothing in the file is executed.
 
         Examples
         --------
@@ -292,7 +290,7 @@ class Metric:
         >>> Metric.load(path).feature_names
         ('width', 'height')
         """
-        facts, arrays = load_arrays(path, "metric", FORMAT_VERSION)
+        facts, arrays = load_arrays(path, "metric", METRIC_FORMAT_VERSION)
         try:
             names = facts["feature_names"]
             names = tuple(names) if isinstance(names, list) else names
@@ -321,23 +319,35 @@ def distance(components: NDArray, u: ArrayLike, v: ArrayLike, squared: bool = Fa
     return square if squared else square**0.5
 
 
-def squared_pair_distances(X: Points, components: NDArray, pairs: NDArray) -> NDArray:
-    """‖L·(x_i − x_j)‖² for every row (i, j) of `pairs`, with L the components (d, D)."""
-    squares = np.zeros(len(pairs), dtype=np.result_type(X.dtype, components))
-    # So many components at a time that the transformed points take no more memory than X.
-    n_columns = max(1, X.size // max(1, X.shape[0]))
-    for first in range(0, len(components), n_columns):
-        points = X @ components[first : first + n_columns].T
-        n_pairs = max(1, PAIR_BLOCK // points.shape[1])
-        for start in range(0, len(pairs), n_pairs):
-            block = slice(start, start + n_pairs)
-            differences = points[pairs[block, 0]] - points[pairs[block, 1]]
-            squares[block] += np.einsum("pd,pd->p", differences, differences)
-    return squares
+def pair_distances(
+    X: Points, pairs: NDArray, components: NDArray | None = None, *, squared: bool = False
+) -> NDArray:
+    """‖L·(x_i − x_j)‖, or its square, for every row (i, j) of `pairs`.
+
+    L are the components (d, D); None stands for the identity.
+
+    >>> pair_distances(np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[0, 1]]))
+    array([5.])
+    """
+    transforms: list[NDArray | None] = [None]
+    dtype = X.dtype
+    if components is not None:
+        # Transformed points take at most as much memory as X, also if it is sparse.
+        width = max(1, X.size // max(1, X.shape[0]))
+        starts = range(0, len(components), width)
+        transforms = [components[start : start + width].T for start in starts]
+        dtype = np.result_type(dtype, components)
+    squares = np.zeros(len(pairs), dtype=dtype)
+    for transform in transforms:
+        points = X if transform is None else X @ transform
+        for block in gen_batches(len(pairs), rows_at_once(points, PAIR_BLOCK)):
+            i, j = pairs[block].T
+            squares[block] += row_norms(points[i] - points[j], squared=True)
+    return squares if squared else np.sqrt(squares)
 
 
 def fix_signs(vectors: NDArray) -> NDArray:
-    """The columns of `vectors`, each with the sign that makes its largest entry positive."""
+    """Flip columns such that the entry of largest absolute value in each is positive."""
     if vectors.size == 0:
         return vectors
     largest = np.take_along_axis(vectors, np.abs(vectors).argmax(axis=0)[None], axis=0)

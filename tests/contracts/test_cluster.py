@@ -28,7 +28,7 @@ da = pytest.importorskip("dask.array")
 pytestmark = [
     pytest.mark.cluster,
     # On a busy machine workers that were killed take their time to start again.
-    pytest.mark.filterwarnings("ignore:All Dask workers are gone"),
+    pytest.mark.filterwarnings("ignore:All Dask workers have left"),
 ]
 
 FITS: dict[str, tuple[str, Any]] = {

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from boostmetric import BoostMetric, BoostMetricCV, Comparisons
 from boostmetric.data.labels import Labels, check_labels
 
-MISSING = r"y has 1 missing labels, the first in row 3\. Drop these points, or give them"
+MISSING = r"y has 1 missing labels, the first in row 3\. Drop these points, or assign them"
 
 
 def draw() -> tuple[NDArray, NDArray]:
@@ -85,7 +85,7 @@ def test_missing_labels_are_refused(y: Any) -> None:
 def test_labels_of_several_types_are_refused() -> None:
     X, _ = draw()
     for learn in (BoostMetric().fit, BoostMetricCV().fit, Comparisons.from_labels):
-        with pytest.raises(ValueError, match="y must hold labels of one type, which can be sorted"):
+        with pytest.raises(ValueError, match="The labels y must be of one sortable type"):
             learn(X, with_missing(5))
 
 
@@ -102,7 +102,7 @@ def test_lists_of_several_types_are_refused_though_numpy_makes_strings_of_them(
     y: Any, types: str
 ) -> None:
     X, _ = draw()
-    message = f"y must hold labels of one type, which can be sorted; got {types}."
+    message = f"The labels y must be of one sortable type; got {types}."
     for learn in (BoostMetric().fit, BoostMetricCV().fit, Comparisons.from_labels):
         with pytest.raises(ValueError, match=message):
             learn(X, y)
@@ -137,7 +137,7 @@ def test_lists_of_labels_are_refused() -> None:
 
 @pytest.mark.parametrize("y", [5, np.zeros((4, 2, 2)), [[1], [0]]])
 def test_labels_of_no_shape_that_is_known(y: Any) -> None:
-    with pytest.raises(ValueError, match=r"y of shape \(n,\) or \(n, L\) is needed; got \("):
+    with pytest.raises(ValueError, match=r"y must have shape \(n,\) or \(n, L\); got \("):
         Labels.of(y)
 
 
@@ -145,7 +145,7 @@ def test_sets_of_labels() -> None:
     labels = Labels.of([[1, 0, 1], [0, 0, 0], [1, 0, 1], [0, 1, 1]])
     assert labels.codes[0] == labels.codes[2]
     assert len(np.unique(labels.codes)) == 3
-    assert labels.labelled.tolist() == [True, False, True, True]
+    assert labels.labeled.tolist() == [True, False, True, True]
     assert labels.counts().tolist() == [2, 1, 3]
     assert labels[np.array([0, 3])].counts().tolist() == [1, 1, 2]
     assert labels.name(labels.codes[3]) == "label set {1, 2}"
@@ -155,7 +155,7 @@ def test_sets_of_labels() -> None:
 def test_classes_are_sets_of_one() -> None:
     labels, weights = check_labels(["b", "a", "b", "a", "c", "c"], [1, 1, 1, 0, 0, 0])
     assert labels.counts().tolist() == [2, 2, 2]
-    assert labels.labelled.all()
+    assert labels.labeled.all()
     assert labels.name(0) == "class 'a'"
     assert weights is not None
     assert weights.tolist() == [1, 1, 1, 0, 0, 0]

@@ -515,7 +515,7 @@ def test_bad_points(
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (np.zeros(120), "y has one class only, 0.0"),
+        (np.zeros(120), "y has only one class, 0.0"),
         (np.linspace(0, 1, 120), "Unknown label type: continuous"),
         (None, "requires y to be passed.*comparisons, such as"),
     ],
@@ -625,9 +625,9 @@ def test_bad_comparisons(blobs: Data) -> None:
     X, _ = blobs
     with pytest.raises(TypeError, match=r"must be a Comparisons object.*got list"):
         BoostMetric().fit(X, comparisons=[[0, 1, 2, 3]])
-    with pytest.raises(ValueError, match="names row 120, but X has 120 rows"):
+    with pytest.raises(ValueError, match="contain row 120, but X has 120 rows"):
         BoostMetric().fit(X, comparisons=Comparisons.from_triplets([[0, 1, 120]]))
-    with pytest.raises(ValueError, match="about 200 points, but X has 120 rows"):
+    with pytest.raises(ValueError, match="created for 200 points, but X has 120 rows"):
         BoostMetric().fit(X, comparisons=Comparisons.from_triplets([[0, 1, 2]], n_points=200))
 
 

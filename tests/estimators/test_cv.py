@@ -505,7 +505,7 @@ def test_bad_validation_points_are_refused(
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (np.zeros(120), "y has one class only, 0.0"),
+        (np.zeros(120), "y has only one class, 0.0"),
         (np.linspace(0, 1, 120), "Unknown label type: continuous"),
         (None, "requires y to be passed"),
     ],

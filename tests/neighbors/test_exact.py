@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from boostmetric.data.labels import Labels
-from boostmetric.data.points import centred, distinct_points
+from boostmetric.data.points import centered, distinct_points
 from boostmetric.engines import StopRequested, Threads
 from boostmetric.neighbors import (
     NONE,
     Places,
     exact,
     kernels,
-    merge,
+    merge_tables,
     nearest_targets_and_impostors,
     search_part,
 )
@@ -35,7 +35,7 @@ def nearest_by_loop(X: NDArray, labels: NDArray, k: int, same: bool) -> list[lis
     return found
 
 
-def labelled_points(seed: int, n: int = 90, D: int = 4) -> tuple[NDArray, NDArray]:
+def labeled_points(seed: int, n: int = 90, D: int = 4) -> tuple[NDArray, NDArray]:
     rng = np.random.default_rng(seed)
     X, labels = rng.normal(size=(n, D)), rng.permutation(np.arange(n) % 4)
     read_only(X, labels)
@@ -44,12 +44,12 @@ def labelled_points(seed: int, n: int = 90, D: int = 4) -> tuple[NDArray, NDArra
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [1e-12, 1.0, 1e12])
-def test_centred_points_have_mean_zero(
+def test_centered_points_have_mean_zero(
     dtype: type[np.floating], size: float, rng: np.random.Generator
 ) -> None:
     X = (size * rng.normal([0, 5, -9], 1, (50, 3))).astype(dtype)
     read_only(X)
-    points = centred(X)
+    points = centered(X)
     assert points.dtype == dtype
     assert np.abs(points.mean(axis=0)).max() <= 1e-6 * size
     assert np.allclose(np.diff(points, axis=0), np.diff(X, axis=0), rtol=0, atol=1e-5 * size)
@@ -77,7 +77,7 @@ def test_distinct_points_are_told_apart_by_place_and_label() -> None:
 def test_neighbours_are_those_of_a_loop(
     n_targets: int, n_impostors: int, dtype: type[np.floating]
 ) -> None:
-    X, labels = labelled_points(n_targets)
+    X, labels = labeled_points(n_targets)
     X = X.astype(dtype)
     targets, impostors = nearest_targets_and_impostors(X, Labels.of(labels), n_targets, n_impostors)
     assert targets.tolist() == nearest_by_loop(X, labels, n_targets, same=True)
@@ -85,7 +85,7 @@ def test_neighbours_are_those_of_a_loop(
 
 
 def test_missing_neighbours_are_none() -> None:
-    X, _ = labelled_points(0, n=9)
+    X, _ = labeled_points(0, n=9)
     labels = np.array([0, 1, 1, 0, 2, 2, 2, 2, 2])
     targets, impostors = nearest_targets_and_impostors(X, Labels.of(labels), 3, 8)
     assert targets.tolist() == nearest_by_loop(X, labels, 3, same=True)
@@ -94,7 +94,7 @@ def test_missing_neighbours_are_none() -> None:
 
 
 def test_points_far_from_the_origin_keep_their_neighbours() -> None:
-    X, labels = labelled_points(1)
+    X, labels = labeled_points(1)
     far = np.round(X, 6) + 1e8  # without centring the squares would swallow all differences
     targets, impostors = nearest_targets_and_impostors(far, Labels.of(labels), 3, 3)
     assert targets.tolist() == nearest_by_loop(far, labels, 3, same=True)
@@ -122,7 +122,7 @@ def test_threads_and_blocks_do_not_change_the_result(
     expected = [nearest_by_loop(X, labels, 3, True), nearest_by_loop(X, labels, 4, False)]
     monkeypatch.setattr(exact, "TILE", block)
     monkeypatch.setattr(exact, "MIN_SAMPLE", sample)
-    monkeypatch.setattr(exact, "CHUNK_ENTRIES", 64)
+    monkeypatch.setattr(exact, "PAIR_COORDINATES", 64)
     with Threads(n_jobs) as threads:
         got = nearest_targets_and_impostors(X, Labels.of(labels), 3, 4, threads=threads)
     assert [side.tolist() for side in got] == expected
@@ -169,7 +169,7 @@ def test_sketches_are_short_and_no_farther_apart_than_the_points(
 def assert_bounds(sketches: exact.Sketches, X: NDArray, Z: NDArray) -> None:
     """No product is below −½‖x − x'‖², and those of all coordinates are not far above it."""
     squares = ((X[:, None].astype(float) - Z.astype(float)) ** 2).sum(axis=2) / sketches.unit**2
-    whole, others = (csr_array(part).toarray() for part in sketches.whole)
+    whole, others = (csr_array(part).toarray() for part in sketches.full)
     products = whole @ others.T + sketches.halves[0][:, None] + sketches.halves[1]
     assert (sketches.products(slice(None), slice(None)) >= -squares / 2).all()
     assert (products >= -squares / 2).all()
@@ -259,7 +259,7 @@ def test_three_parts_are_merged_to_the_whole(
         tables = [search_part(places[queries], places[part], (3, 4)) for part in parts]
         whole = search_part(places[queries], places, (3, 4))
         for side in (0, 1):
-            merged = merge([table[side] for table in tables])
+            merged = merge_tables([table[side] for table in tables])
             assert np.array_equal(merged.squares, whole[side].squares)
             assert np.array_equal(merged.rows, whole[side].rows)
             if len(queries) == len(places.rows):
@@ -267,7 +267,7 @@ def test_three_parts_are_merged_to_the_whole(
 
 
 def test_parts_may_be_empty_or_lack_a_class() -> None:
-    X, labels = labelled_points(3)
+    X, labels = labeled_points(3)
     places, _ = Places.of(X, Labels.of(labels))
     of_class = places.labels.codes == 0
     targets, impostors = search_part(places[~of_class], places[of_class], (2, 1))

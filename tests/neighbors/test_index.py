@@ -156,7 +156,7 @@ def test_blocks_and_groups_of_classes_do_not_change_the_result(
     X, labels = points_in_classes([20, 3, 5, 1, 2, 9, 8, 7, 6])
     monkeypatch.setattr(indexes, "MAX_GROUPS", max_groups)
     monkeypatch.setattr(indexes, "N_QUERIES", block)
-    monkeypatch.setattr("boostmetric.neighbors.ranking.CHUNK_ENTRIES", 20)
+    monkeypatch.setattr("boostmetric.neighbors.ranking.PAIR_COORDINATES", 20)
     labels = 10 * labels - 7  # any integers will do
     targets, impostors, recall = search(X, labels, 2, 5, TREE)
     true_targets, true_impostors = exact_search(X, labels, 2, 5)
@@ -225,7 +225,7 @@ def test_without_an_index_all_ties_are_broken_by_row_number(
 @pytest.mark.usefixtures("no_small")
 def test_points_far_from_the_origin_keep_their_neighbours() -> None:
     X, labels = points_in_classes([40, 30, 20])
-    far = np.round(X, 6) + 1e8  # the index sees them centred
+    far = np.round(X, 6) + 1e8  # the index sees them centered
     targets, impostors, recall = search(far, labels, 3, 3, BRUTE)
     true_targets, true_impostors = exact_search(far, labels, 3, 3)
     assert targets.tolist() == true_targets.tolist()
@@ -239,7 +239,7 @@ def test_a_bad_index_is_found_out(index: Any, caplog: pytest.LogCaptureFixture) 
     X, labels = points_in_classes([50, 30, 20, 1], seed=1)
     with (
         caplog.at_level(logging.INFO, "boostmetric"),
-        pytest.warns(UserWarning, match=r"index found \d+% of .* sample of 101 .* exact") as caught,
+        pytest.warns(UserWarning, match=r"index found \d+% of .* 101 sampled .* exact") as caught,
     ):
         targets, impostors, recall = search(X, labels, 3, 4, index)
     assert caught[0].filename == __file__
@@ -256,7 +256,7 @@ def test_a_bad_index_is_found_out(index: Any, caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.usefixtures("no_small")
-@pytest.mark.filterwarnings("ignore:the index found")
+@pytest.mark.filterwarnings("ignore:The index found")
 @pytest.mark.parametrize("index", [Forgetful(), Random(), Short()], ids=lambda i: type(i).__name__)
 @pytest.mark.parametrize("sizes", SIZES, ids=["large", "tiny", "many", "uneven"])
 def test_what_a_bad_index_finds_is_ranked_and_of_the_right_class(
@@ -275,7 +275,7 @@ def test_what_a_bad_index_finds_is_ranked_and_of_the_right_class(
 
 
 @pytest.mark.usefixtures("no_small")
-@pytest.mark.filterwarnings("ignore:the index found")
+@pytest.mark.filterwarnings("ignore:The index found")
 def test_recall_is_measured_on_a_sample_of_200(caplog: pytest.LogCaptureFixture) -> None:
     X, labels = points_in_classes([300, 300], D=3)
     with caplog.at_level(logging.INFO, "boostmetric"):
@@ -342,7 +342,7 @@ def test_what_is_no_index_is_refused(index: Any) -> None:
 
 
 def test_an_index_that_needs_labels_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"fit says .*'y'.*Use .*NearestNeighbors rather than"):
+    with pytest.raises(ValueError, match=r"fit raises .*'y'.*Use .*NearestNeighbors rather than"):
         check_index(KNeighborsClassifier())
 
 
@@ -358,10 +358,13 @@ def test_without_a_library_the_built_in_index_says_what_to_install(
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda X, k: np.zeros(len(X), dtype=int), r"a line for each of \d+ queries; got .*shape"),
-        (lambda X, k: np.zeros((1, k), dtype=int), r"a line for each of \d+ queries; got .*\(1, 2"),
-        (lambda X, k: np.full((len(X), k), 30), r"positions in the 30 points .* got 30 \(int"),
-        (lambda X, k: np.zeros((len(X), k)), r"integers; got 0.0 \(float64\)"),
+        (lambda X, k: np.zeros(len(X), dtype=int), r"one row for each of \d+ queries; got .*shape"),
+        (
+            lambda X, k: np.zeros((1, k), dtype=int),
+            r"one row for each of \d+ queries; got .*\(1, 2",
+        ),
+        (lambda X, k: np.full((len(X), k), 30), r"positions of the 30 points .* got 30 \(int"),
+        (lambda X, k: np.zeros((len(X), k)), r"integer positions .* got 0.0 \(float64\)"),
     ],
 )
 def test_answers_that_are_no_positions_are_refused(answer: Any, message: str) -> None:

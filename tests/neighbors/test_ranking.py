@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from boostmetric.neighbors import NONE, Table, merge
+from boostmetric.neighbors import NONE, NeighborTable, merge_tables
 from boostmetric.neighbors.ranking import pair_squares, rounded
 
 
@@ -16,7 +16,7 @@ def draw_offers(seed: int, n: int = 6, m: int = 200) -> tuple[NDArray, NDArray, 
     return owners, rows, ((rows * 7 + owners) % 5).astype(float)
 
 
-def assert_nearest(table: Table, offers: tuple[NDArray, NDArray, NDArray]) -> None:
+def assert_nearest(table: NeighborTable, offers: tuple[NDArray, NDArray, NDArray]) -> None:
     k = table.rows.shape[1]
     for owner in range(len(table.rows)):
         known = sorted({(s, r) for o, r, s in zip(*offers, strict=True) if o == owner})[:k]
@@ -27,7 +27,7 @@ def assert_nearest(table: Table, offers: tuple[NDArray, NDArray, NDArray]) -> No
 @pytest.mark.parametrize("k", [1, 3, 40])
 @pytest.mark.parametrize("size", [1, 7, 200])
 def test_offers_end_in_sorted_lists(k: int, size: int) -> None:
-    offers, table = draw_offers(k), Table.empty(6, k)
+    offers, table = draw_offers(k), NeighborTable.empty(6, k)
     for begin in range(0, 200, size):
         owners, rows, squares = (part[begin : begin + size] for part in offers)
         before = table.rows.copy()
@@ -38,7 +38,7 @@ def test_offers_end_in_sorted_lists(k: int, size: int) -> None:
 
 
 def test_offers_that_are_too_far_change_nothing() -> None:
-    table = Table.empty(1, 1)
+    table = NeighborTable.empty(1, 1)
     table.offer(np.array([0]), np.array([3]), np.array([2.0]))
     for row, square in ((4, 2.0), (3, 2.0), (1, 2.5)):
         assert len(table.offer(np.array([0]), np.array([row]), np.array([square]))) == 0
@@ -49,9 +49,9 @@ def test_offers_that_are_too_far_change_nothing() -> None:
 def test_tables_of_parts_are_merged_to_that_of_all(n_parts: int) -> None:
     offers, tables = draw_offers(n_parts), []
     for part in range(n_parts):
-        tables.append(Table.empty(6, 4))
+        tables.append(NeighborTable.empty(6, 4))
         tables[-1].offer(*(values[part::n_parts] for values in offers))
-    merged = merge(tables)
+    merged = merge_tables(tables)
     assert_nearest(merged, offers)
     assert merged.rows.dtype == np.intp
 
@@ -61,7 +61,7 @@ def test_tables_of_parts_are_merged_to_that_of_all(n_parts: int) -> None:
 def test_squares_are_those_of_a_loop(
     D: int, dtype: type[np.floating], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("boostmetric.neighbors.ranking.CHUNK_ENTRIES", 50)
+    monkeypatch.setattr("boostmetric.neighbors.ranking.PAIR_COORDINATES", 50)
     points, others = (1e3 + rng.normal(size=(2, 20, D))).astype(dtype)
     i, j = rng.integers(0, 20, (2, 90))
     expected = [

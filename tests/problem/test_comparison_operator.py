@@ -207,13 +207,16 @@ def test_comparisons_of_weight_zero_are_left_out(rng: np.random.Generator) -> No
     assert block_at(problem_part)._margins.tolist() == [-2, -3]
     v = np.ones(4, np.float32)
     assert np.array_equal(whole.operator.responses(v), part.operator.responses(v))
-    with pytest.raises(ValueError, match="all comparisons have weight 0"):
+    with pytest.raises(ValueError, match="All comparisons have weight 0"):
         problem_of(X, Comparisons.from_triplets(triplets, weights=0.0))
 
 
 @pytest.mark.parametrize(
     ("n_points", "n", "message"),
-    [(None, 5, "names row 7, but X has 5 rows"), (9, 8, "about 9 points, but X has 8 rows")],
+    [
+        (None, 5, "contain row 7, but X has 5 rows"),
+        (9, 8, "created for 9 points, but X has 8 rows"),
+    ],
 )
 def test_points_must_be_those_of_the_comparisons(
     n_points: int | None, n: int, message: str, rng: np.random.Generator

@@ -211,12 +211,12 @@ def test_a_class_of_duplicates_only_gives_a_warning(rng: np.random.Generator) ->
     ("X", "y", "message"),
     [
         ([[0], [1], [2]], ["a", "c", "b"], "All 3 classes have a single sample"),
-        ([[0], [1]], [True, True], "y has one class only, True"),
+        ([[0], [1]], [True, True], "y has only one class, True"),
         (np.empty((0, 2)), [], "y is empty"),
-        ([[0], [1]], np.array(["a", 1], dtype=object), "labels of one type, which can be sorted"),
-        ([0.0, 1.0], [0, 1], r"X of shape \(n, D\) and n labels are needed; got \(2,\) and \(2,\)"),
-        ([[0.0], [1.0]], [0, 1, 1], r"needed; got \(2, 1\) and \(3,\)"),
-        ([[0.0], [1.0]], [[0], [1]], r"needed; got \(2, 1\) and \(2, 1\)"),
+        ([[0], [1]], np.array(["a", 1], dtype=object), "labels y must be of one sortable type"),
+        ([0.0, 1.0], [0, 1], r"X must have shape \(n, D\) and y n labels; got \(2,\) and \(2,\)"),
+        ([[0.0], [1.0]], [0, 1, 1], r"n labels; got \(2, 1\) and \(3,\)"),
+        ([[0.0], [1.0]], [[0], [1]], r"n labels; got \(2, 1\) and \(2, 1\)"),
     ],
 )
 def test_labels_that_allow_no_comparison(X: Any, y: Any, message: str) -> None:
@@ -243,7 +243,7 @@ def test_bad_sample_weights(weight: Any, message: str) -> None:
 def test_only_duplicates_leave_no_comparison() -> None:
     with (
         pytest.warns(UserWarning, match=r"have 0 of \d targets"),
-        pytest.raises(ValueError, match="there are no comparisons"),
+        pytest.raises(ValueError, match="At least one comparison is required"),
     ):
         Comparisons.from_labels([[0], [0], [1], [1]], [0, 0, 1, 1], 1, 1)
 
@@ -328,7 +328,7 @@ def test_joined_sets_keep_the_number_of_points(
 
 def test_only_comparisons_can_be_joined() -> None:
     one = Comparisons.from_triplets([[0, 1, 2]], n_points=3)
-    with pytest.raises(ValueError, match="comparisons of 3 and of 4 points cannot be joined"):
+    with pytest.raises(ValueError, match="Comparisons of 3 and 4 points cannot be joined"):
         one + Comparisons.from_triplets([[0, 1, 2]], n_points=4)
     with pytest.raises(TypeError):
         one + "more"  # type: ignore[operator]
@@ -352,30 +352,30 @@ def test_selection_keeps_what_belongs_to_a_comparison(rows: NDArray | slice) -> 
     assert bare.weights is None
 
 
-INTEGERS = "triplets must hold row numbers of X, integers"
+INTEGERS = "triplets must contain integer row numbers of X"
 
 
 @pytest.mark.parametrize(
     ("triplets", "message"),
     [
-        ([[0, 1]], r"triplets must be of shape \(m, 3\); got \(1, 2\)"),
-        ([0, 1, 2], r"triplets must be of shape \(m, 3\); got \(3,\)"),
-        ([], r"triplets must be of shape \(m, 3\); got \(0,\)"),
-        (np.empty((0, 3)), "there are no comparisons: at least one is needed"),
+        ([[0, 1]], r"triplets must have shape \(m, 3\); got \(1, 2\)"),
+        ([0, 1, 2], r"triplets must have shape \(m, 3\); got \(3,\)"),
+        ([], r"triplets must have shape \(m, 3\); got \(0,\)"),
+        (np.empty((0, 3)), "At least one comparison is required"),
         ([["a", "b", "c"]], f"{INTEGERS}; got <U1"),
         ([[True, False, True]], f"{INTEGERS}; got bool"),
         ([[0, 1, 2j]], f"{INTEGERS}; got complex128"),
         ([[0, 1, 2.5]], f"{INTEGERS}; got fractions or NaN"),
         ([[0, 1, np.nan]], f"{INTEGERS}; got fractions or NaN"),
         ([[0, 1, np.inf]], f"{INTEGERS}; got fractions or NaN"),
-        ([[0, 1, -1]], "triplets must hold row numbers of X, 0 or more; got -1"),
+        ([[0, 1, -1]], "triplets must contain row numbers of X, which are >= 0; got -1"),
         (
             [[0, 1, 2], [4, 3, 3], [5, 1, 1]],
-            r"comparison 1 are the same, \[4, 3\] and \[4, 3\]; 2 comparisons are like this",
+            r"of 2 comparisons are the same; the first is comparison 1 with \[4, 3\] and \[4, 3\]",
         ),
         (
             [[5, 1, 5]],
-            r"comparison 0, \[5, 1, 5\], asks for a pair nearer than a point is to itself",
+            r"is a point with itself; the first is comparison 0, \[5, 1, 5\]",
         ),
     ],
 )
@@ -387,11 +387,11 @@ def test_bad_triplets(triplets: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("quadruplets", "message"),
     [
-        ([[0, 1, 2]], r"quadruplets must be of shape \(m, 4\); got \(1, 3\)"),
-        ([[0, 1, 1, 0]], r"comparison 0 are the same, \[0, 1\] and \[1, 0\]"),
+        ([[0, 1, 2]], r"quadruplets must have shape \(m, 4\); got \(1, 3\)"),
+        ([[0, 1, 1, 0]], r"comparison 0 with \[0, 1\] and \[1, 0\]"),
         (
             [[0, 1, 2, 3], [3, 4, 7, 7]],
-            r"comparison 1, \[3, 4, 7, 7\], asks for a pair nearer than a point is to itself",
+            r"is a point with itself; the first is comparison 1, \[3, 4, 7, 7\]",
         ),
     ],
 )
@@ -403,7 +403,7 @@ def test_bad_quadruplets(quadruplets: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("pairs", "y", "thresholds", "message"),
     [
-        ([[0, 1, 2]], [1], 1.0, r"pairs must be of shape \(m, 2\); got \(1, 3\)"),
+        ([[0, 1, 2]], [1], 1.0, r"pairs must have shape \(m, 2\); got \(1, 3\)"),
         ([[0, 1]], [0], 1.0, r"y must be 1 .* shape \(1,\); .* values \[0\]"),
         ([[0, 1]], [1, -1], 1.0, r"y must be 1 .* got shape \(2,\)"),
         ([[0, 1]], ["same"], 1.0, r"y must be 1 .* values \['same'\]"),
@@ -412,8 +412,8 @@ def test_bad_quadruplets(quadruplets: Any, message: str) -> None:
         ([[0, 1]], [1], -1.0, "thresholds must be positive; got -1"),
         ([[0, 1], [1, 2]], [1, 1], [1.0, np.nan], "thresholds must be finite"),
         ([[0, 1]], [1], np.inf, "thresholds must be finite"),
-        ([[0, 1], [4, 4]], [1, 1], 1.0, r"pair 1 is a point with itself, \[4, 4\]"),
-        (np.empty((0, 2)), [], 1.0, "there are no comparisons"),
+        ([[0, 1], [4, 4]], [1, 1], 1.0, r"must consist of two points; pair 1 is \[4, 4\]"),
+        (np.empty((0, 2)), [], 1.0, "At least one comparison is required"),
     ],
 )
 def test_bad_pairs(pairs: Any, y: Any, thresholds: Any, message: str) -> None:
@@ -447,11 +447,11 @@ def test_comparisons_of_other_points_are_refused() -> None:
     comparisons = Comparisons.from_triplets([[0, 1, 5]], n_points=8)
     comparisons.check_points(8)
     Comparisons.from_triplets([[0, 1, 5]]).check_points(6)
-    with pytest.raises(ValueError, match="are about 8 points, but X has 7 rows"):
+    with pytest.raises(ValueError, match="created for 8 points, but X has 7 rows"):
         comparisons.check_points(7)
-    with pytest.raises(ValueError, match=r"names row 5, but X has 5 rows \(0 to 4\)"):
+    with pytest.raises(ValueError, match=r"contain row 5, but X has 5 rows \(0 to 4\)"):
         comparisons.check_points(5)
-    with pytest.raises(ValueError, match="names row 5, but X has 4 rows"):
+    with pytest.raises(ValueError, match="contain row 5, but X has 4 rows"):
         Comparisons.from_triplets([[0, 1, 5]], n_points=4)
 
 
@@ -512,8 +512,8 @@ def test_from_people_draws_every_triplet_as_often() -> None:
 @pytest.mark.parametrize(
     ("pairs", "n_triplets", "message"),
     [
-        ([[0, 2, 4]], 1, r"pairs must be of shape \(m, 2\); got \(1, 3\)"),
-        ([[0, 2], [3, 3]], 1, r"pair 1 is a point with itself, \[3, 3\]"),
+        ([[0, 2, 4]], 1, r"pairs must have shape \(m, 2\); got \(1, 3\)"),
+        ([[0, 2], [3, 3]], 1, r"must consist of two points; pair 1 is \[3, 3\]"),
         ([[0, 10]], 1, "Row index 10 is out of bounds for people with 10 entries"),
         ([[0, 1], [3, 7]], 1, "yield no triplets: two rows of one person and one of another"),
         ([[0, 2], [2, 4]], 1, "yield no triplets: two rows of one person and one of another"),

@@ -13,7 +13,7 @@ from sparse_tools import dense, draw, draw_triplets, near, repeated
 
 from boostmetric import Metric, boost
 from boostmetric.data.labels import Labels
-from boostmetric.data.points import as_points, centred, distinct_points
+from boostmetric.data.points import as_points, centered, distinct_points
 from boostmetric.engines import Threads
 from boostmetric.neighbors import nearest_targets_and_impostors
 from boostmetric.problem import ComparisonOperator, Comparisons
@@ -103,7 +103,7 @@ def test_a_feature_far_from_zero_costs_no_digits(rng: np.random.Generator) -> No
 
 def test_features_that_most_points_have_are_centered() -> None:
     X = np.array([[3.0, 0, 0], [5, 1, 0], [4, 0, 0], [0, 2, 9]])
-    points = centred(csr_array(X))
+    points = centered(csr_array(X))
     assert dense(points).tolist() == [[0, 0, 0], [2, 1, 0], [1, 0, 0], [-3, 2, 9]]
     assert np.allclose(dense(points) - dense(points)[0], X - X[0])
 

@@ -104,7 +104,7 @@ def demo(
 
 def _plot_circles(path: Path) -> None:
     """Four concentric circles in two of ten features; the others are louder noise."""
-    from boostmetric._files import whole
+    from boostmetric._files import atomic_write
     from boostmetric.data.synthetic import concentric_circles
     from boostmetric.estimators import BoostMetric
     from boostmetric.plots import ProjectionDisplay
@@ -112,5 +112,5 @@ def _plot_circles(path: Path) -> None:
     X, y = concentric_circles()
     metric = BoostMetric(loss="exponential", n_components=2).fit(X, y).metric_
     figure = ProjectionDisplay.from_estimator(metric, X, y).figure_
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, format="png", dpi=150)

@@ -58,7 +58,7 @@ def plot(
     matplotlib.use("Agg")
 
     from boostmetric import plots
-    from boostmetric._files import whole
+    from boostmetric._files import atomic_write
     from boostmetric.cli.tables import read_table
     from boostmetric.metric import Metric
 
@@ -83,6 +83,6 @@ def plot(
         if kind is not Picture.convergence:
             raise
         raise CommandError(f"{metric} has no valid history of a fit ({error}).") from None
-    with whole(output) as temporary:
+    with atomic_write(output) as temporary:
         display.figure_.savefig(temporary, format=output.suffix.lower()[1:], dpi=150)
     show(f"Saved {output}.")

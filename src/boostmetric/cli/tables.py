@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.datasets import load_svmlight_file
 
-from boostmetric._files import whole
+from boostmetric._files import atomic_write
 from boostmetric.cli.console import CommandError, say
 from boostmetric.cli.options import SVMLIGHT
 from boostmetric.metric import Metric
@@ -222,7 +222,7 @@ def write_points(path: Path, points: NDArray, labels: NDArray | None, label: str
         if label in frame:
             raise CommandError(f"The label has the name of an output column, {label!r}. Rename it.")
         frame[label] = labels
-    with whole(path) as temporary, temporary.open("wb") as file:
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
         if suffix == ".npy":
             np.save(file, points)
         elif suffix == ".npz":

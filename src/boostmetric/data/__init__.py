@@ -1,5 +1,5 @@
-"""What users pass in: points (dense, sparse or on Dask), labels and pairs. No distances.
+"""Input data: points (dense, sparse or on Dask), labels and pairs. No distances.
 
-`points` and `dask_points` hold X, `labels` parses y once, `pairs` reads pairs of rows, and
-`synthetic` generates two small datasets.
+`points` and `dask_points` hold X, `labels` parses y, `pairs` parses pairs of rows, and `synthetic`
+generates two small datasets.
 """

@@ -1,8 +1,7 @@
 """Points in a Dask collection, which stay on the workers.
 
-A fit needs little of them at a time: sums over all points, and for each block the rows that its
-comparisons name. Every chunk of rows is a delayed object of Dask, so a chunk that is lost is read
-again.
+A fit uses only sums over all points, and for each block the rows in its comparisons. Every chunk of
+rows is a delayed object of Dask, so a lost chunk is computed again.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from boostmetric.engines import Dask, Lazy
 
 
 def is_collection(X: Any) -> bool:
-    """Whether X is an array or a dataframe of Dask, which is not imported for that."""
+    """Whether X is a Dask array or dataframe; does not import Dask."""
     return "dask" in sys.modules and bool(import_module("dask").is_dask_collection(X))
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """Of points: their number, and the lowest and highest value and sum of every feature."""
+    """The number of points, and the minimum, maximum and sum of every feature."""
 
     n: int
     low: NDArray
@@ -37,14 +36,15 @@ class Summary:
 
 
 class DaskPoints:
-    """Points of shape (n, D) in chunks of rows, of which nothing is in this process.
+    """Points of shape (n, D) in chunks of rows on a cluster.
 
     Parameters
     ----------
-    chunks : delayed arrays (n_c, D), none of them empty
+    chunks : delayed arrays of shape (n_c, D), none of them empty
     sizes : the number of rows of each chunk
-    n_features, dtype : D, and float32 or float64
-    engine : computes what is asked for
+    n_features : D
+    dtype : float32 or float64
+    engine : runs computations on the chunks
 
     Examples
     --------
@@ -71,15 +71,15 @@ class DaskPoints:
 
     @classmethod
     def of(cls, X: Any, engine: Dask) -> DaskPoints:
-        """The points of a Dask array or dataframe; raises a ValueError if one is not finite."""
+        """The points of a Dask array or dataframe; raises a ValueError if not all are finite."""
         if len(getattr(X, "shape", ())) != 2:
             raise ValueError(f"X must be a 2-dimensional Dask array or dataframe; got {type(X)}.")
         is_array = hasattr(X, "rechunk")
         types = [X.dtype] if is_array else list(X.dtypes)
         dtype = np.dtype(np.float32 if all(each == np.float32 for each in types) else np.float64)
         chunks = (X.rechunk({1: -1}) if is_array else X).to_delayed()
-        as_rows = import_module("dask").delayed(_as_rows, pure=True)
-        chunks = [as_rows(chunk, dtype) for chunk in np.ravel(chunks)]
+        as_rows = import_module("dask").delayed(np.ascontiguousarray, pure=True)
+        chunks = [as_rows(chunk, dtype=dtype) for chunk in np.ravel(chunks)]
         made = cls(chunks, [0] * len(chunks), int(X.shape[1]), dtype, engine)
         summaries = made.map(summarize)
         used = [number for number, summary in enumerate(summaries) if summary.n]
@@ -96,34 +96,34 @@ class DaskPoints:
 
     @cached_property
     def summary(self) -> Summary:
-        """Of all points."""
+        """The summary of all points."""
         return merge_summaries(self.map(summarize))
 
     @property
     def mean(self) -> NDArray:
-        """Of every feature, in the dtype of the points and within their range."""
-        found = self.summary
-        return np.clip(found.total / found.n, found.low, found.high).astype(self.dtype)
+        """The mean of every feature, in the dtype of the points and within their range."""
+        summary = self.summary
+        return np.clip(summary.total / summary.n, summary.low, summary.high).astype(self.dtype)
 
     @property
     def exponent(self) -> int:
-        """`binary_exponent` of the points less their mean."""
+        """`binary_exponent` of the centered points."""
         with np.errstate(over="ignore"):
             ends = np.stack([self.summary.high - self.mean, self.summary.low - self.mean])
         check_range(ends)
         return binary_exponent(ends)
 
     def map(self, function: Callable[[NDArray], Any]) -> list[Any]:
-        """The results of a function of a chunk, in the order of the chunks."""
-        return self.compute([(partial(_apply, function), (chunk,)) for chunk in self.chunks])
+        """Apply a function to every chunk; the results are in the order of the chunks."""
+        return self.compute([(lambda _, chunk: function(chunk), (each,)) for each in self.chunks])
 
     def compute(self, tasks: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
-        """The results of functions that take the threads and the values of delayed objects."""
+        """The results of functions of the threads and the values of delayed objects."""
         placed = self.engine.place([Lazy(function, inputs) for function, inputs in tasks])
-        return self.engine.call(_same, placed)
+        return self.engine.call(lambda result: result, placed)
 
     def pieces(self, rows: NDArray) -> tuple[Any, ...]:
-        """Delayed arrays whose concatenation has these rows, which must be sorted."""
+        """Delayed arrays whose concatenation contains these rows, which must be sorted."""
         take = import_module("dask").delayed(np.take, pure=False)
         ends = np.searchsorted(rows, self.starts)
         return tuple(
@@ -136,41 +136,41 @@ class DaskPoints:
 
     @property
     def is_constant(self) -> bool:
-        """Whether all points are the same."""
+        """Whether all points are identical."""
         return bool((self.summary.low == self.summary.high).all())
 
     def deviations(self, weights: NDArray | None = None) -> NDArray:
-        """√(Σ w·(x − mean)²/Σ w) of every feature, for the weighted mean; w = 1 by default."""
+        """Standard deviations √(Σ w·(x − mean)²/Σ w) of the features; w = 1 by default."""
         ends = zip(self.starts[:-1], self.starts[1:], strict=True)
         w = [np.ones(b - a) if weights is None else weights[a:b] for a, b in ends]
         total = sum(each.sum() for each in w)
 
-        def sums(power: int, origin: Any) -> NDArray:
+        def moments(power: int, origin: Any) -> NDArray:
             tasks = [
-                (partial(_moments, each, power, origin), (chunk,))
+                (partial(_weighted_powers, each, power, origin), (chunk,))
                 for each, chunk in zip(w, self.chunks, strict=True)
             ]
             return np.sum(self.compute(tasks), axis=0) / total
 
-        return np.sqrt(sums(2, sums(1, 0.0)))
+        return np.sqrt(moments(2, moments(1, 0.0)))
 
     def checksum(self) -> int:
         """`points.checksum` of all rows."""
         tasks = [
-            (partial(_apply, partial(checksum, first_row=int(start))), (chunk,))
-            for chunk, start in zip(self.chunks, self.starts[:-1], strict=True)
+            (lambda _, chunk, start=int(start): checksum(chunk, start), (each,))
+            for each, start in zip(self.chunks, self.starts[:-1], strict=True)
         ]
         return sum(self.compute(tasks)) % 2**64
 
     def __getitem__(self, rows: Any) -> NDArray:
-        """Rows, in any order, as an array in this process."""
+        """The given rows, in any order, as an array in memory."""
         order, inverse = np.unique(np.asarray(rows, dtype=np.intp), return_inverse=True)
-        parts = self.compute([(_first, (piece,)) for piece in self.pieces(order)])
+        parts = self.compute([(_as_array, (piece,)) for piece in self.pieces(order)])
         empty = np.empty((0, self.shape[1]), dtype=self.dtype)
         return np.concatenate([empty, *parts])[inverse.reshape(-1)]
 
     def __matmul__(self, matrix: NDArray) -> DaskPoints:
-        """The products of all points with a matrix of shape (D, d), computed when they are used."""
+        """The product of the points with a matrix of shape (D, d), computed lazily."""
         times = import_module("dask").delayed(np.matmul, pure=False)
         chunks = [times(chunk, matrix) for chunk in self.chunks]
         sizes = np.diff(self.starts).tolist()
@@ -190,7 +190,7 @@ def summarize(points: NDArray) -> Summary:
 
 
 def merge_summaries(parts: Sequence[Summary]) -> Summary:
-    """The summary of all chunks; sums are added in their order."""
+    """The summary of all chunks; sums are added in the order of the chunks."""
     return Summary(
         sum(part.n for part in parts),
         np.min([part.low for part in parts], axis=0),
@@ -199,24 +199,21 @@ def merge_summaries(parts: Sequence[Summary]) -> Summary:
     )
 
 
-def _as_rows(chunk: Any, dtype: np.dtype) -> NDArray:
-    return np.ascontiguousarray(chunk, dtype=dtype)
-
-
-def _moments(weights: NDArray, power: int, origin: Any, threads: Any, chunk: NDArray) -> NDArray:
-    moments: NDArray = weights @ (chunk.astype(np.float64) - origin) ** power
-    return moments
+def _weighted_powers(
+    weights: NDArray, power: int, origin: Any, threads: Any, chunk: NDArray
+) -> NDArray:
+    sums: NDArray = weights @ (chunk.astype(np.float64) - origin) ** power
+    return sums
 
 
 def collect(values: Any, engine: Dask) -> NDArray:
-    """A one-dimensional array or series of Dask, such as labels, as an array in this process."""
-    chunks = np.ravel(values.to_delayed())
-    parts = engine.call(_same, engine.place([Lazy(_as_array, (chunk,)) for chunk in chunks]))
-    return np.concatenate(parts)
+    """Load a one-dimensional Dask array or series, such as labels, into memory."""
+    recipes = [Lazy(_as_array, (chunk,)) for chunk in np.ravel(values.to_delayed())]
+    return np.concatenate(engine.call(np.asarray, engine.place(recipes)))
 
 
 def content_of(X: Any) -> Any:
-    """What identifies points: the same for an array in memory and for one of Dask."""
+    """A key that identifies points, the same for arrays in memory and on Dask."""
     if isinstance(X, np.ndarray):
         return X.shape, X.dtype.str, checksum(X)
     return (X.shape, X.dtype.str, X.checksum()) if isinstance(X, DaskPoints) else X
@@ -224,15 +221,3 @@ def content_of(X: Any) -> Any:
 
 def _as_array(threads: Any, chunk: Any) -> NDArray:
     return np.asarray(chunk)
-
-
-def _apply(function: Callable[[NDArray], Any], threads: Any, chunk: NDArray) -> Any:
-    return function(chunk)
-
-
-def _first(threads: Any, piece: NDArray) -> NDArray:
-    return piece
-
-
-def _same(value: Any) -> Any:
-    return value

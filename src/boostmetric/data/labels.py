@@ -1,8 +1,8 @@
-"""What y says of the points: which of them are similar.
+"""Labels y, which define the points that are similar.
 
-Two points are similar if they have a label in common. Where every point has one label these are the
-points of a class; where it may have several, y is an indicator of shape (n, L) whose entry (i, l)
-is 1 if point i has label l. A point without any label is similar to none.
+Two points are similar if they share a label. With one label per point, these are the points of a
+class. Multilabel targets are an indicator matrix of shape (n, L), whose entry (i, l) is 1 if point
+i has label l; a point without labels is not similar to any other.
 """
 
 from __future__ import annotations
@@ -19,11 +19,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from boostmetric._validation import non_negative
 from boostmetric.data.points import Points, as_points, distinct_points
 
-MISSING = ("NoneType", "NAType", "NaTType")
-"""Types of values that stand for no label; NaN, which is unequal to itself, is another."""
-
-ONE_TYPE = "y must hold labels of one type, which can be sorted"
-
 
 @dataclass(frozen=True, eq=False)
 class Labels:
@@ -31,9 +26,9 @@ class Labels:
 
     Attributes
     ----------
-    codes : array of shape (n,), which set of labels a point has
-    sets : CSR array of shape (S, L) of 0 and 1, the distinct sets; of classes, the identity
-    classes : array of shape (S,), the classes in their order, or None where points have sets
+    codes : array of shape (n,), the row of `sets` with the labels of each point
+    sets : CSR array of shape (S, L) of 0 and 1, the distinct label sets; for classes, the identity
+    classes : array of shape (S,), the sorted classes; None for multilabel targets
 
     Examples
     --------
@@ -49,19 +44,19 @@ class Labels:
 
     @classmethod
     def of(cls, y: ArrayLike | csr_array) -> Labels:
-        """The labels that y holds, an array of shape (n,) or an indicator of shape (n, L)."""
+        """Parse y, an array of shape (n,) or an indicator matrix of shape (n, L)."""
         indicator = as_indicator(y)
         if indicator is not None:
             first, codes = distinct_points(indicator, np.zeros(indicator.shape[0], dtype=np.intp))
             return cls(codes, indicator[first])
         known = label_array(y)
         if known.ndim != 1:
-            raise ValueError(f"y of shape (n,) or (n, L) is needed; got {known.shape}.")
+            raise ValueError(f"y must have shape (n,) or (n, L); got {known.shape}.")
         check_complete(known)
         try:
             classes, codes = np.unique(known, return_inverse=True)
         except TypeError as error:
-            raise ValueError(f"{ONE_TYPE}: {error}.") from None
+            raise ValueError(f"The labels y must be of one sortable type: {error}.") from None
         return cls(
             codes.reshape(-1), eye_array(len(classes), dtype=np.int32, format="csr"), classes
         )
@@ -74,19 +69,19 @@ class Labels:
         return replace(self, codes=self.codes[rows])
 
     @property
-    def labelled(self) -> NDArray:
-        """Whether a point has a label at all, of shape (n,)."""
+    def labeled(self) -> NDArray:
+        """Whether each point has a label, of shape (n,)."""
         has_any: NDArray = np.diff(self.sets.indptr)[self.codes] > 0
         return has_any
 
     def counts(self) -> NDArray:
-        """The number of points that have a label, of shape (L,)."""
+        """The number of points with each label, of shape (L,)."""
         points_of_set = np.bincount(self.codes, minlength=self.sets.shape[0])
         counts: NDArray = self.sets.T @ points_of_set
         return counts
 
     def similar(self, rows: slice) -> NDArray:
-        """Which of all points are similar to the chosen ones, of shape (chosen, n)."""
+        """Whether the chosen points are similar to each of the n points, of shape (chosen, n)."""
         shared: NDArray = (self.sets[self.codes[rows]] @ self.sets.T).toarray() > 0
         return shared[:, self.codes]
 
@@ -98,7 +93,7 @@ class Labels:
         return shared
 
     def name(self, code: int) -> str:
-        """What a message calls the points of a set."""
+        """The name of a class or label set in messages."""
         if self.classes is not None:
             return f"class {_name(self.classes[code])}"
         labels = self.sets[[code]].indices.tolist()
@@ -106,34 +101,34 @@ class Labels:
 
 
 def label_array(y: ArrayLike | csr_array) -> Points:
-    """y as an array, or as a CSR array if it is sparse.
+    """Convert y to an array, or to a CSR array if it is sparse.
 
-    Raises a ValueError if y is a list of strings and other labels: NumPy makes strings of them.
+    Raises a ValueError if y is a list of strings and other labels, which NumPy converts to strings.
 
     >>> label_array(["a", 1])
     Traceback (most recent call last):
-    ValueError: y must hold labels of one type, which can be sorted; got int and str.
+    ValueError: The labels y must be of one sortable type; got int and str.
     """
     try:
         labels = as_points(y)
     except ValueError:
         raise ValueError(
-            "y is a list of lists of different lengths. For multilabel targets give an indicator "
-            "of shape (n, L), such as MultiLabelBinarizer makes."
+            "y is a list of lists of different lengths. Multilabel targets must be an indicator "
+            "matrix of shape (n, L); MultiLabelBinarizer creates one."
         ) from None
     if labels.dtype.kind in "SU" and isinstance(y, list | tuple):
         given = np.array(y, dtype=object)
         check_complete(given)
         if not any(all(isinstance(each, kind) for each in given.flat) for kind in (str, bytes)):
             types = " and ".join(sorted({type(each).__name__ for each in given.flat}))
-            raise ValueError(f"{ONE_TYPE}; got {types}.")
+            raise ValueError(f"The labels y must be of one sortable type; got {types}.")
     return labels
 
 
 def as_indicator(y: ArrayLike | csr_array) -> csr_array | None:
-    """A 2-D y of several columns as a CSR array of 0 and 1; None for any other y.
+    """Convert a y of several columns to a CSR array of 0 and 1; return None for any other y.
 
-    Raises a ValueError where it holds anything else.
+    Raises a ValueError for other values.
 
     >>> as_indicator(["a", "b"]) is None
     True
@@ -149,23 +144,24 @@ def as_indicator(y: ArrayLike | csr_array) -> csr_array | None:
     if not np.isin(values, (0, 1)).all():
         others = values[~np.isin(values, (0, 1))]
         raise ValueError(
-            f"y of shape {given.shape} must be an indicator of 0 and 1, column l for label l; it "
-            f"holds {_name(others.flat[0])}. Several classes for each point (multioutput) are not "
-            "learned from: give one column, or MultiLabelBinarizer's indicator."
+            f"y of shape {given.shape} must be an indicator matrix of 0 and 1 with one column per "
+            f"label; got {_name(others.flat[0])}. Multioutput targets are not supported: pass one "
+            "column, or the indicator matrix of MultiLabelBinarizer."
         )
     return csr_array((given == 1).astype(np.int32))
 
 
 def check_complete(known: NDArray) -> None:
-    """Raise a ValueError where labels are missing: NaN, None, and what pandas has for these.
+    """Raise a ValueError if labels are missing: NaN, None, or NA and NaT of pandas.
 
     >>> check_complete(np.array(["a", None]))
     Traceback (most recent call last):
     ValueError: y has 1 missing labels, the first in row 1. Drop these points, or ...
     """
     if known.dtype.kind == "O":
-        # Comparing pandas' NA with anything gives NA, which is neither true nor false.
-        each = [type(value).__name__ in MISSING or bool(value != value) for value in known.flat]
+        # Comparing NA of pandas with anything gives NA, which is neither true nor false.
+        types = ("NoneType", "NAType", "NaTType")
+        each = [type(value).__name__ in types or bool(value != value) for value in known.flat]
         missing = np.array(each, dtype=bool).reshape(known.shape)
     else:
         missing = known != known
@@ -173,12 +169,12 @@ def check_complete(known: NDArray) -> None:
         first = int(np.argwhere(missing)[0, 0])
         raise ValueError(
             f"y has {int(missing.sum())} missing labels, the first in row {first}. Drop these "
-            "points, or give them a label of their own."
+            "points, or assign them a label."
         )
 
 
 def single_labels(y: ArrayLike | csr_array) -> NDArray:
-    """Labels of shape (n,), one per point; a single column is flattened, with a warning.
+    """Labels of shape (n,), one per point; a single column is raveled, with a warning.
 
     >>> single_labels(["a", "b"]).tolist()
     ['a', 'b']
@@ -193,18 +189,18 @@ def single_labels(y: ArrayLike | csr_array) -> NDArray:
 def check_labels(
     y: ArrayLike | csr_array, sample_weight: ArrayLike | None = None
 ) -> tuple[Labels, NDArray | None]:
-    """The labels, and the weights of the points as an array.
+    """Parse and check labels and sample weights.
 
-    Raises a ValueError unless there are at least two classes, one of them with two points or more,
-    and points of two classes have a positive weight. Of an indicator, a label must be shared by two
-    points that count, and none by all of them.
+    Raises a ValueError unless there are at least two classes, one of them has at least two points,
+    and points of two classes have positive weight. For multilabel targets, some label must be
+    shared by two points of positive weight, and no label by all of them.
 
     >>> check_labels(["b", "a", "b", "a"])[0].codes.tolist()
     [1, 0, 1, 0]
     """
     labels = Labels.of(y)
     if len(labels) == 0:
-        raise ValueError("y is empty: labels of at least two classes are needed.")
+        raise ValueError("y is empty. Labels of at least two classes are required.")
     if labels.classes is not None:
         _check_classes(labels.classes, labels.counts())
     weights = non_negative("sample_weight", sample_weight, len(labels))
@@ -213,42 +209,42 @@ def check_labels(
         _check_sets(counted)
     elif np.count_nonzero(counted.counts()) < 2:
         raise ValueError(
-            "sample_weight is zero for all points, or for all but those of one class: points of "
-            "at least two classes must count."
+            "sample_weight is zero for all points, or for all but one class. Points of at least "
+            "two classes must have positive weight."
         )
     return labels, weights
 
 
 def _check_classes(classes: NDArray, counts: NDArray) -> None:
-    """Reject classes of which no comparison can be made, and a continuous y."""
+    """Reject classes that yield no comparisons, and continuous targets."""
     if classes.dtype.kind == "f" and (fractions := classes[classes % 1 != 0]).size:
         raise ValueError(
-            f"Unknown label type: continuous. Labels that are floats must be whole numbers, but y "
-            f"holds {_name(fractions[0])}. Convert the labels to strings or integers."
+            f"Unknown label type: continuous. Labels of type float must be integers; got "
+            f"{_name(fractions[0])}. Convert the labels to strings or integers."
         )
     if len(classes) < 2:
         raise ValueError(
-            f"y has one class only, {_name(classes[0])}: comparisons need points of at least two."
+            f"y has only one class, {_name(classes[0])}. At least two classes are required."
         )
     if (counts < 2).all():
         raise ValueError(
-            f"All {len(classes)} classes have a single sample: no two points share a class. "
-            "Comparisons require a class with at least 2 samples."
+            f"All {len(classes)} classes have a single sample. At least one class must have 2 "
+            "samples."
         )
 
 
 def _check_sets(labels: Labels) -> None:
-    """Refuse sets of labels of which no comparison can be made."""
+    """Reject label sets that yield no comparisons."""
     counts = labels.counts()
     if not counts.any():
         raise ValueError(
-            "y is 0 for all points (that count): two points at least must share a label."
+            "y is 0 for all points of positive weight. At least two points must share a label."
         )
     if counts.max() < 2:
-        raise ValueError("no two points (that count) share a label, so there are no targets.")
+        raise ValueError("No two points of positive weight share a label, so none has targets.")
     if counts.max() == len(labels):
         raise ValueError(
-            f"all points (that count) have label {int(counts.argmax())}, so there are no "
+            f"All points of positive weight have label {int(counts.argmax())}, so none has "
             "impostors. Drop this column of y."
         )
 

@@ -1,4 +1,4 @@
-"""Pairs of points, as row indices of X or as the points themselves, and triplets from them."""
+"""Pairs of points, given as row indices of X or as coordinates, and triplets drawn from them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.metrics.pairwise import paired_euclidean_distances
-from sklearn.utils import check_array, gen_batches
+from sklearn.utils import check_array
 from sklearn.utils.random import sample_without_replacement
-
-from boostmetric.data.points import Points
-
-PAIRS_PER_BLOCK = 1000
-"""Number of pairs whose points are copied at once."""
 
 
 def split_pairs(pairs: ArrayLike, X: Any = None) -> tuple[NDArray, Any]:
-    """Row indices of shape (m, 2), and the X that they refer to.
+    """Return row indices of shape (m, 2) and the X to which they refer.
 
     Parameters
     ----------
@@ -55,7 +49,7 @@ def split_pairs(pairs: ArrayLike, X: Any = None) -> tuple[NDArray, Any]:
 
 
 def are_same(y: ArrayLike, m: int) -> NDArray:
-    """Whether each of m pairs is similar, of shape (m,), from +1 (similar) and −1 (dissimilar).
+    """Whether each of m pairs is similar (y = 1) or dissimilar (y = −1), of shape (m,).
 
     >>> are_same([1, -1], 2).tolist()
     [True, False]
@@ -83,32 +77,20 @@ def check_both_kinds(same: NDArray) -> None:
         )
 
 
-def pair_distances(points: Points, rows: NDArray) -> NDArray:
-    """Euclidean distances of pairs of points, of shape (m,), in blocks of bounded memory.
-
-    >>> pair_distances(np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[0, 1]]))
-    array([5.])
-    """
-    blocks = [rows[part].T for part in gen_batches(len(rows), PAIRS_PER_BLOCK)]
-    return np.concatenate([paired_euclidean_distances(points[i], points[j]) for i, j in blocks])
-
-
-def drawn_triplets(
-    rows: NDArray, people: NDArray, size: int, rng: np.random.RandomState
-) -> NDArray:
-    """Random distinct triplets (i, j, k), with (i, j) a pair of one person and k of another.
+def draw_triplets(rows: NDArray, people: NDArray, size: int, rng: np.random.RandomState) -> NDArray:
+    """Draw distinct triplets (i, j, k), with (i, j) a pair of one person and k another person.
 
     Parameters
     ----------
-    rows : array of shape (m, 2), pairs of row indices; only rows that occur in them are drawn
+    rows : array of shape (m, 2), pairs of row indices; only these rows are drawn
     people : array of shape (n,), the person of each row, as an integer
     size : number of triplets
-    rng : chooses them
+    rng : random number generator
 
     Examples
     --------
     >>> rng = np.random.RandomState(0)
-    >>> sorted(drawn_triplets(np.array([[0, 1], [1, 2]]), np.array([7, 7, 4]), 2, rng).tolist())
+    >>> sorted(draw_triplets(np.array([[0, 1], [1, 2]]), np.array([7, 7, 4]), 2, rng).tolist())
     [[0, 1, 2], [1, 0, 2]]
     """
     if rows.size and rows.max() >= len(people):
@@ -137,6 +119,6 @@ def drawn_triplets(
     ends = np.cumsum(n_others)
     which = np.searchsorted(ends, numbers, side="right")
     steps = numbers - (ends - n_others)[which]
-    # Images are sorted by person: count on from the end of the person's own, cyclically.
+    # Images are sorted by person: start after the images of this person, and wrap around.
     others = images[(end[which] + steps) % len(images)]
     return np.column_stack([near[which], others])

@@ -1,9 +1,9 @@
-"""What points may be: an array of shape (n, D), or a sparse one by rows (CSR).
+"""Points: arrays of shape (n, D), dense or sparse (CSR).
 
-A sparse array cannot be centred without filling its zeros, and need not be. In a feature that is 0
-for a share 1 − p of the points the mean is at most √(p/(1 − p)) times the standard deviation. Where
-p ≤ ½ that is no more than the deviation itself, so differences of points lose no digits to a common
-offset. Features with p > ½ are centred like those of an array: what is stored at most doubles.
+Centering a sparse array would fill its zeros, and is rarely necessary. If a feature is nonzero for
+a share p of the points, its mean is at most √(p/(1 − p)) times its standard deviation. For p ≤ ½
+the mean does not exceed the standard deviation, so differences of points lose no digits to a common
+offset. Features with p > ½ are centered, which at most doubles the number of stored entries.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Points: TypeAlias = NDArray | csr_array
 
 
 def as_points(X: ArrayLike | csr_array) -> Points:
-    """X as an array, or, if it is sparse in any format, as a CSR array without repeated entries.
+    """Convert X to an array, or, if it is sparse, to a CSR array without duplicate entries.
 
     >>> from scipy.sparse import coo_matrix
     >>> as_points(coo_matrix([[0.0, 2.0]])).format
@@ -36,13 +36,13 @@ def as_points(X: ArrayLike | csr_array) -> Points:
 
 
 def as_floats(X: ArrayLike | csr_array) -> Points:
-    """The same in float32 or float64: differences of unsigned integers would wrap around."""
+    """Convert X to an array of floats; differences of unsigned integers would wrap around."""
     points: Any = as_points(X)
     return points if np.issubdtype(points.dtype, np.floating) else points.astype(np.float64)
 
 
 def rows_at_once(X: Points, entries: int) -> int:
-    """How many rows of X hold about so many entries, those that are stored if it is sparse.
+    """The number of rows of X that contain about this many entries (stored ones, if sparse).
 
     >>> rows_at_once(np.zeros((100, 5)), 50)
     10
@@ -51,27 +51,27 @@ def rows_at_once(X: Points, entries: int) -> int:
 
 
 def are_identical(X: Points) -> bool:
-    """Whether all points are the same.
+    """Whether all points are identical.
 
     >>> are_identical(csr_array([[0.0, 2.0], [0.0, 2.0]]))
     True
     """
     if not issparse(X):
         return bool((X[0] == X).all())
-    low, high = _extremes(X)
+    low, high = feature_range(X)
     return bool((low == high).all())
 
 
 def largest_sizes(X: Points) -> NDArray:
     """The largest absolute value of every feature, of shape (D,)."""
-    low, high = _extremes(X) if issparse(X) else (X.min(axis=0), X.max(axis=0))
+    low, high = feature_range(X)
     return np.maximum(np.abs(low), np.abs(high))
 
 
 def deviations(X: Points) -> NDArray:
     """The standard deviation of every feature, of shape (D,), without a copy of X.
 
-    From the mean of the squares, so a deviation is rough that is tiny beside its mean.
+    Computed from the mean of squares, so a deviation much smaller than the mean is inaccurate.
 
     >>> deviations(np.array([[1.0, 5.0], [3.0, 5.0]]))
     array([1., 0.])
@@ -82,7 +82,7 @@ def deviations(X: Points) -> NDArray:
         squares = np.einsum("nd,nd->d", X, X, dtype=np.float64)
     else:
         sums, squares = (np.bincount(X.indices, X.data**power, D) for power in (1, 2))
-    with np.errstate(over="ignore", invalid="ignore"):  # an offset beyond all bounds
+    with np.errstate(over="ignore", invalid="ignore"):  # squares may overflow
         return np.sqrt(np.maximum(squares / n - (sums / n) ** 2, 0.0))
 
 
@@ -109,17 +109,17 @@ def scaling_exponent(X: Points) -> int:
     >>> scaling_exponent(np.array([[9.0, 0.0], [9.0, 0.25]]))
     1
     """
-    low, high = _extremes(X) if issparse(X) else (X.min(axis=0), X.max(axis=0))
+    low, high = feature_range(X)
     with np.errstate(over="ignore"):
         ranges = high - low
     check_range(ranges)
-    # The sum of all values of a feature has to be finite, too.
+    # The sum of all values of a feature must be finite, too.
     highest = np.finfo(X.dtype).maxexp - X.shape[0].bit_length() - 1
     return min(-binary_exponent(ranges), highest - binary_exponent(X))
 
 
 def scale(points: Points, exponent: int) -> None:
-    """Multiply points by 2**exponent in place; the power itself may be out of their range.
+    """Multiply points by 2**exponent in place; the power itself may overflow.
 
     >>> points = np.array([[3.0, 0.5]])
     >>> scale(points, 2)
@@ -133,22 +133,22 @@ def scale(points: Points, exponent: int) -> None:
         np.ldexp(values, exponent, out=values)
 
 
-def centred(X: Points, order: NDArray | None = None) -> Points:
-    """X less its mean; raises a ValueError if that overflows.
+def centered(X: Points, order: NDArray | None = None) -> Points:
+    """Subtract the mean of X; raise a ValueError if the result overflows.
 
-    Of a sparse X only features that are stored for more than half of the points are centred.
+    If X is sparse, only features that are stored for more than half of the points are centered.
 
     Parameters
     ----------
     X : all points
-    order : their row numbers in the order they are to have; None leaves them in theirs
+    order : row indices in the order of the result; None keeps the order of X
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if issparse(X):
-            points = _well_filled_centred(X)
+            points = _centered_sparse(X)
             points = points if order is None else points[order]
         else:
-            # By rows in memory, whatever the order of X: sums and products round by it.
+            # Always C order, because rounding of sums and products depends on the memory layout.
             points = X.copy(order="C") if order is None else X.take(order, axis=0)
             mean = points.mean(axis=0, dtype=np.float64)
             # The rounded mean of a constant feature may differ from its value.
@@ -167,10 +167,10 @@ def check_range(differences: Points) -> None:
 
 
 def row_hashes(X: NDArray, seed: int = 0) -> NDArray:
-    """A number of 64 bits for every row, the same for equal rows (with −0 = 0), of shape (n,).
+    """64-bit hashes of the rows, equal for equal rows (with −0 = 0), of shape (n,).
 
-    A sum of the values' bits, mixed, with random factors; different rows have the same number with
-    a probability of about 2**-64.
+    A sum of the mixed bits of the values with random factors; different rows have the same hash
+    with probability of about 2**-64.
     """
     values = np.ascontiguousarray(X) + X.dtype.type(0)
     bits = values.view(np.uint64 if values.dtype.itemsize == 8 else np.uint32).astype(np.uint64)
@@ -180,7 +180,7 @@ def row_hashes(X: NDArray, seed: int = 0) -> NDArray:
 
 
 def checksum(X: NDArray, first_row: int = 0) -> int:
-    """A number of 64 bits for all rows: the sum of those of parts of X, modulo 2**64.
+    """A 64-bit checksum of all rows; checksums of parts of X add up modulo 2**64.
 
     >>> X = np.arange(6.0).reshape(3, 2)
     >>> checksum(X) == (checksum(X[:1]) + checksum(X[1:], first_row=1)) % 2**64
@@ -191,7 +191,7 @@ def checksum(X: NDArray, first_row: int = 0) -> int:
 
 
 def _mixed(numbers: NDArray) -> NDArray:
-    """Numbers of 64 bits, each bit of which depends on all bits (SplitMix64)."""
+    """Mix 64-bit numbers such that each bit depends on all bits (SplitMix64)."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: NDArray = numbers ^ (numbers >> np.uint64(31))
@@ -199,22 +199,21 @@ def _mixed(numbers: NDArray) -> NDArray:
 
 
 def distinct_points(X: Points, labels: NDArray) -> tuple[NDArray, NDArray]:
-    """First row of every distinct (place, label), and for every row which of these it is.
+    """The first row of each distinct (point, label), and the position of each row among these.
 
-    Equality is of the coordinates' bits (with −0 = 0), so it costs one sort of the rows.
+    Points are equal if their bits are (with −0 = 0), so the cost is one sort of the rows.
     """
-    keys = _sparse_keys(X, labels) if issparse(X) else _keys(X, labels)
+    if issparse(X):
+        keys = _sparse_keys(X, labels)
+    else:
+        rows = np.ascontiguousarray(np.column_stack([X + 0.0, labels.astype(X.dtype)]))
+        keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     return first, inverse.reshape(-1)
 
 
-def _keys(X: NDArray, labels: NDArray) -> NDArray:
-    rows = np.ascontiguousarray(np.column_stack([X + 0.0, labels.astype(X.dtype)]))
-    return rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
-
-
 def _sparse_keys(X: csr_array, labels: NDArray) -> NDArray:
-    """A number for each row, the same for those that are equal."""
+    """One number per row, equal for equal rows."""
     if not X.data.all():
         X = X.copy()
         X.eliminate_zeros()
@@ -227,12 +226,13 @@ def _sparse_keys(X: csr_array, labels: NDArray) -> NDArray:
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp)
 
 
-def _extremes(X: csr_array) -> tuple[NDArray, NDArray]:
-    """The lowest and the highest value of every feature."""
-    return X.min(axis=0).toarray().ravel(), X.max(axis=0).toarray().ravel()
+def feature_range(X: Points) -> tuple[NDArray, NDArray]:
+    """The lowest and highest value of every feature, of shape (D,)."""
+    low, high = X.min(axis=0), X.max(axis=0)
+    return (low.toarray().ravel(), high.toarray().ravel()) if issparse(X) else (low, high)
 
 
-def _well_filled_centred(X: csr_array) -> csr_array:
+def _centered_sparse(X: csr_array) -> csr_array:
     n, D = X.shape
     filled = np.flatnonzero(2 * np.bincount(X.indices, minlength=D) > n)
     if len(filled) == 0:

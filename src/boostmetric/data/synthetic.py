@@ -1,16 +1,10 @@
-"""Datasets that are generated: concentric circles in noise, and the UCI set "balance scale"."""
+"""Generated datasets: concentric circles with noise, and the UCI dataset "balance scale"."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
-
-INNER_RADIUS = 0.5
-"""Radius of the innermost circle; each further one is larger by 1."""
-
-JITTER = 0.1
-"""Standard deviation of a point's distance from its circle."""
 
 
 def concentric_circles(
@@ -22,8 +16,9 @@ def concentric_circles(
 ) -> tuple[NDArray, NDArray]:
     """Circles in the first two dimensions, Gaussian noise in the others (the paper's toy data).
 
-    Class c lies on the circle of radius c + 0.5 around the origin. All classes have the same mean,
-    so LDA finds nothing; if the noise varies more than the circles, neither does PCA.
+    Class c lies on the circle of radius c + 0.5 around the origin, with a standard deviation of
+    0.1. All classes have the same mean, so LDA finds nothing; if the noise varies more than the
+    circles, neither does PCA.
 
     Parameters
     ----------
@@ -32,7 +27,7 @@ def concentric_circles(
     noise_scale : standard deviation of the noise. That of each of the first two dimensions is 1.6
         for four classes, and PCA misses them from 1.75 on. Up to 2, a two-dimensional metric
         learned from 1000 points separates the circles; at 3 they overlap
-    random_state : seed, generator, or None for different data in each call
+    random_state : seed or generator; None for different data in each call
 
     Returns
     -------
@@ -49,14 +44,14 @@ def concentric_circles(
     """
     rng = check_random_state(random_state)
     y = np.arange(n_samples) % n_classes
-    radii = INNER_RADIUS + y + JITTER * rng.normal(size=n_samples)
+    radii = 0.5 + y + 0.1 * rng.normal(size=n_samples)
     angles = rng.uniform(0, 2 * np.pi, size=n_samples)
     noise = noise_scale * rng.normal(size=(n_samples, n_noise))
     return np.column_stack([radii * np.cos(angles), radii * np.sin(angles), noise]), y
 
 
 def balance_scale() -> tuple[NDArray, NDArray]:
-    """The UCI set "balance scale": all states of a balance with weights and distances 1 to 5.
+    """The UCI dataset "balance scale": all states of a balance with weights and distances 1 to 5.
 
     Returns
     -------

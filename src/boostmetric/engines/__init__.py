@@ -1,7 +1,7 @@
-"""Where the computation runs. An engine contains no formulas.
+"""Where the computation runs: in this process, or on a Dask cluster.
 
-It has two methods: `place` creates the blocks of a problem from recipes, and `call` runs a function
-on every block and returns the results in the order of the blocks.
+An engine has two methods: `place` creates the blocks of a problem from recipes, and `call` runs a
+function on every block and returns the results in the order of the blocks.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ __all__ = [
 
 
 def as_engine(engine: Any, n_jobs: int | None = None) -> Local | Dask:
-    """The engine that a parameter stands for; to be opened in a `with` block.
+    """Convert the `engine` parameter to an engine, a context manager.
 
     Parameters
     ----------
-    engine : None for this process; "dask" for the active Dask client, or, if there is none, for
-        threads of Dask in this process; the address of a scheduler; a `distributed.Client`; or an
-        engine
+    engine : None for this process; "dask" for the active Dask client, or Dask threads in this
+        process without a client; the address of a scheduler; a `distributed.Client`; or an engine
     n_jobs : number of threads in this process
 
     Examples

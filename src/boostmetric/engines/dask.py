@@ -1,10 +1,10 @@
-"""The engine of a Dask cluster.
+"""The engine for a Dask cluster.
 
-A block is the result of a task, so Dask creates it again, on another worker, if the one that held
-it dies. Calls are tasks that depend on the block; Dask runs them where it is. What a block
-remembers of earlier calls is never relied upon: a block that is new, or a copy that Dask made to
-balance the load, repeats the steps with the same arithmetic (`problem.block`). That is why results
-depend neither on the number of workers nor on failures.
+A block is the result of a task, so Dask creates it again on another worker if its worker dies.
+Calls are tasks that depend on the block; Dask runs them on the same worker. The state of a block
+from earlier calls is only a cache: a new block, or a copy that Dask made to balance the load,
+repeats the steps with the same arithmetic (`problem.block`). Therefore, results depend neither on
+the number of workers nor on failures.
 
 Dask is imported when an engine is opened.
 """
@@ -18,43 +18,40 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from threading import Lock
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 from uuid import uuid4
 
 from boostmetric._version import __version__
 from boostmetric._warn import warn
-from boostmetric.engines.local import Threads, available_cores, single_blas_thread
-
-Result = TypeVar("Result")
+from boostmetric.engines.local import Result, Threads, available_cores, single_blas_thread
 
 SECONDS_TO_FIRST_WORKER = 60
-"""A worker process that starts with the fit needs some seconds to import its packages; on a busy
-machine, several times as long."""
+"""A new worker process takes some seconds to import its packages, or more on a busy machine."""
 
 SECONDS_WITHOUT_WORKERS = 600
-"""Time that a fit waits for workers to return when all are gone. Starting a node takes minutes."""
+"""How long a fit waits for new workers if all have left. Starting a node takes minutes."""
 
 SECONDS_BETWEEN_CHECKS = 5.0
-"""A call that takes longer checks whether there are workers, which is a message of a few ms."""
+"""Interval at which a call checks whether there are workers; a check takes a few ms."""
 
 MAX_ATTEMPTS = 20
-"""How often a block is created again in one call. Dask itself gives up after a task has lost four
-workers, but a cluster of cheap nodes may lose more; a block that kills its workers ends the fit."""
+"""How often a block is created again in one call. Dask gives up on a task after four workers died,
+but clusters of preemptible nodes lose more; a block that kills its workers must end the fit."""
 
 
 class EngineError(RuntimeError):
-    """The cluster cannot run the fit, or is lost. The message says what to do."""
+    """The cluster cannot run the fit, or the connection is lost."""
 
 
 @dataclass(frozen=True, eq=False)
 class Lazy:
-    """A recipe that needs values of Dask.
+    """A recipe with inputs that are computed by Dask.
 
     Parameters
     ----------
-    recipe : takes the threads and the values
+    recipe : function of the threads and the values of the inputs
     inputs : delayed objects of Dask, computed where the recipe runs
-    nbytes : approximate size of what the recipe makes
+    nbytes : approximate size of the result
     """
 
     recipe: Callable[..., Any]
@@ -67,8 +64,8 @@ class Dask:
 
     Parameters
     ----------
-    client : a `distributed.Client`, or the address of a scheduler; None uses the active client, or
-        starts threads in this process, until the engine is closed
+    client : a `distributed.Client`, or the address of a scheduler; None uses the active client or,
+        without one, threads in this process until the engine is closed
 
     Examples
     --------
@@ -84,7 +81,7 @@ class Dask:
         self._n_users, self._on_close = 0, ExitStack()
 
     def place(self, recipes: Sequence[Callable[..., Any] | Lazy]) -> list[_Placed]:
-        """Have the workers create blocks; does not wait for it."""
+        """Submit the creation of blocks to the workers, without waiting."""
         placed = [_Placed.of(recipe) for recipe in recipes]
         with self._connected() as client:
             self._check_memory(client, max((each.nbytes for each in placed), default=0))
@@ -96,7 +93,7 @@ class Dask:
     ) -> list[Result]:
         """The function's results for every block, in the order of the blocks."""
         killed = import_module("distributed.scheduler").KilledWorker
-        # Pickled once for all blocks, and opaque: Dask would search arguments for futures.
+        # Pickled once for all blocks; otherwise Dask would search the arguments for futures.
         request = _dumps((function, arguments))
         with self._connected() as client:
             tasks = _submit(client, request, blocks)
@@ -105,7 +102,7 @@ class Dask:
                 try:
                     results: list[Result] = client.gather(tasks)
                 except killed:
-                    # Dask has given up on these; tasks of another name start from the beginning.
+                    # Dask has given up on these tasks; those with new names start again.
                     lost = [n for n, task in enumerate(tasks) if task.status != "finished"]
                     _create(client, [blocks[number] for number in lost])
                     again = _submit(client, request, [blocks[number] for number in lost])
@@ -133,7 +130,7 @@ class Dask:
             self._on_close.close()
 
     def _open(self, stack: ExitStack) -> Any:
-        """The client; the stack closes what was started here."""
+        """Return the client; the stack closes what is started here."""
         distributed = import_distributed()
         client = self._given
         if client is None:
@@ -180,7 +177,7 @@ class Dask:
             )
 
     def _wait(self, client: Any, tasks: Sequence[Any]) -> None:
-        """Wait for tasks, and, for a while, for workers if there are none."""
+        """Wait for tasks; without workers, wait for new ones up to a time limit."""
         wait, since = import_module("distributed").wait, None
         while True:
             try:
@@ -193,7 +190,7 @@ class Dask:
                 since = None
             elif since is None:
                 since = time.monotonic()
-                warn("All Dask workers are gone. The fit continues when a worker joins.")
+                warn("All Dask workers have left. The fit continues when a worker joins.")
             elif time.monotonic() - since > SECONDS_WITHOUT_WORKERS:
                 raise EngineError(
                     f"The Dask cluster has had no workers for {SECONDS_WITHOUT_WORKERS} seconds."
@@ -201,7 +198,7 @@ class Dask:
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        """The client; what it raises when the scheduler is lost becomes an EngineError."""
+        """Yield the client; if the scheduler is lost, raise an EngineError."""
         client = self._client
         if client is None:
             raise EngineError("The Dask engine is closed.")
@@ -218,7 +215,7 @@ class Dask:
 
 
 class _Placed:
-    """A block on the cluster: how to create it, and the future of the block."""
+    """A block on the cluster: its recipe, and the future of the block."""
 
     def __init__(self, recipe: bytes, inputs: tuple[Any, ...], nbytes: int) -> None:
         self.recipe, self.inputs, self.nbytes = recipe, inputs, nbytes
@@ -238,7 +235,7 @@ class _Held:
         self.block, self.lock = block, Lock()
 
     def __sizeof__(self) -> int:
-        # By this Dask decides whether to move a block, and when to spill to disk.
+        # Dask uses the size to decide whether to move a block, and when to spill to disk.
         size: int = import_module("dask.sizeof").sizeof(self.block)
         return getattr(self.block, "nbytes", size)
 
@@ -247,22 +244,23 @@ class _Held:
 
 
 def _create(client: Any, placed: Sequence[_Placed]) -> None:
-    """Submit the tasks that create blocks, all at once: those that share inputs read them once."""
+    """Submit the tasks that create blocks, all at once, so that shared inputs are read once."""
     dask = import_module("dask")
     make = dask.delayed(_make, pure=False)
     tasks = []
     for each in placed:
-        each.future = None  # Dask forgets the inputs that it has given up on
+        each.future = None  # releases failed inputs, so that Dask computes them again
         key = f"boostmetric-block-{uuid4()}"
         tasks.append(make(each.recipe, *each.inputs, dask_key_name=key))
-    # Points in memory are part of the tasks, so that a block survives its worker: no warning.
+    # Points in memory are part of the tasks, so that a block survives its worker; this is not
+    # worth a warning.
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
         for each, future in zip(placed, client.compute(tasks), strict=True):
             each.future = future
 
 
 def _submit(client: Any, request: bytes, blocks: Sequence[_Placed]) -> list[Any]:
-    """A task for each block, sent together, which takes half as long as one by one."""
+    """Submit one task per block, together, which takes half as long as one by one."""
     futures = [block.future for block in blocks]
     keys = [f"boostmetric-{uuid4()}" for _ in blocks]
     tasks: list[Any] = client.map(_run, [request] * len(blocks), futures, key=keys, pure=False)
@@ -290,7 +288,7 @@ def _loads(pickled: bytes) -> Any:
 
 
 def import_distributed() -> Any:
-    """Dask's package of clusters; an ImportError that says what to install if it is missing."""
+    """Import dask.distributed; raise an ImportError with instructions if it is not installed."""
     try:
         import_module("dask.array")
         return import_module("distributed")
@@ -307,7 +305,7 @@ def _version() -> str:
 def _check_versions(client: Any) -> None:
     """Raise an EngineError if a worker lacks this version of the package."""
     for worker, version in client.run(_version, on_error="return").items():
-        # A worker that has just died has no version.
+        # A worker that has just died returns an OSError.
         if version != __version__ and not isinstance(version, OSError):
             raise EngineError(
                 f"The Dask worker {worker} does not have boostmetric {__version__} ({version}). "
@@ -316,5 +314,5 @@ def _check_versions(client: Any) -> None:
 
 
 def _memory_limits(dask_scheduler: Any) -> list[int]:
-    """Of all workers, 0 if a worker has none."""
+    """The memory limits of all workers; 0 for no limit."""
     return [worker.memory_limit or 0 for worker in dask_scheduler.workers.values()]

@@ -1,8 +1,8 @@
-"""The engine of this process: plain Python threads over fixed chunks of the data.
+"""The engine of this process: Python threads that process fixed chunks of the data.
 
-NumPy, SciPy's sparse products and BLAS release the global interpreter lock, so threads are enough.
-Results never depend on the number of threads: chunks depend on the data only, results come in the
-order of the chunks, and BLAS, whose sums depend on its own number of threads, has a single one.
+NumPy, SciPy's sparse products and BLAS release the global interpreter lock, so threads suffice.
+Results do not depend on the number of threads: chunks depend only on the data, results are in the
+order of the chunks, and BLAS, whose sums depend on its number of threads, is limited to one.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ Result = TypeVar("Result")
 
 
 class StopRequested(Exception):
-    """The computation was asked to end early."""
+    """The computation was stopped on request."""
 
 
 class Threads:
-    """A pool of threads that shares out chunks.
+    """A pool of threads that process chunks.
 
     Parameters
     ----------
-    n_jobs : number of threads; None for the cores that this process may use (`available_cores`),
-        and -1, -2, … as in scikit-learn: all of these cores, all but one, …
+    n_jobs : number of threads; None for the cores available to this process (`available_cores`);
+        -1, -2, … as in scikit-learn: all of these cores, all but one, …
 
     Examples
     --------
@@ -53,18 +53,18 @@ class Threads:
         self._pool: ThreadPoolExecutor | None = None
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """The results of a function, in the order of the items; never called from within itself.
+        """The results of a function, in the order of the items. Calls must not be nested.
 
-        The calling thread works, too, and each thread takes the next item when it is done with one:
-        waking the others takes some 50 µs, however many items there are. An exception ends all of
-        them after their current items.
+        The calling thread takes part, and each thread takes the next item when it has finished one:
+        waking the others takes about 50 µs, regardless of the number of items. After an exception,
+        all threads stop after their current items.
         """
         n_helpers = min(self.n_jobs, len(items)) - 1
         if n_helpers < 1:
             return [function(item) for item in items]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.n_jobs - 1, thread_name_prefix="boostmetric")
-        settings: Any = np.geterr()  # NumPy keeps them for each thread
+        settings: Any = np.geterr()  # NumPy has separate settings for each thread
         results: dict[int, Result] = {}
         numbers = count()
         has_failed = Event()
@@ -83,14 +83,14 @@ class Threads:
             work()
             wait(helpers)
         finally:
-            has_failed.set()  # if Ctrl-C has ended the wait
+            has_failed.set()  # if Ctrl-C interrupted the wait
             wait(helpers)
         for helper in helpers:
-            helper.result()  # raises what the function raised
+            helper.result()  # raises the exception of the function, if any
         return [results[number] for number in range(len(items))]
 
     def close(self) -> None:
-        """End the threads; they start again when they are needed."""
+        """Stop the threads; `map` starts them again."""
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
@@ -106,9 +106,9 @@ class Threads:
 
 
 class Local:
-    """Blocks in this process, which share one pool of threads.
+    """Blocks in this process, which share a pool of threads.
 
-    A recipe is a function that takes the threads and returns a block.
+    A recipe is a function that receives the threads and returns a block.
     """
 
     def __init__(self, n_jobs: int | None = 1) -> None:
@@ -116,7 +116,7 @@ class Local:
         self._limits: list[AbstractContextManager[None]] = []
 
     def place(self, recipes: Sequence[Callable[[Threads], Any]]) -> list[Any]:
-        """The blocks that the recipes make."""
+        """Create a block from every recipe."""
         return [recipe(self.threads) for recipe in recipes]
 
     def call(
@@ -140,12 +140,12 @@ class Local:
 
 @cache
 def _controller() -> ThreadpoolController:
-    """The BLAS libraries of NumPy and SciPy, which are loaded by now; finding them takes time."""
+    """The BLAS libraries of NumPy and SciPy; cached, because finding them takes time."""
     return ThreadpoolController().select(user_api="blas")
 
 
 class _BlasLimit:
-    """The limit of BLAS holds for the whole process, so concurrent fits must share it."""
+    """Counts users of the BLAS limit, which applies to the whole process."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -166,7 +166,7 @@ class _BlasLimit:
                 self._set(self._before)
 
     def n_threads(self) -> int:
-        """The number of threads that BLAS has apart from this limit."""
+        """The number of threads of BLAS without this limit."""
         with self._lock:
             return max(self._before if self._n_users else self._current(), default=1)
 
@@ -177,8 +177,8 @@ class _BlasLimit:
     @staticmethod
     def _set(numbers: list[int]) -> None:
         for library, number in zip(_controller().lib_controllers, numbers, strict=True):
-            # As of version 3.7, threadpoolctl ignores all threads but the one that was the first to
-            # set a limit, and that may be another one, which no longer uses it.
+            # As of version 3.7, threadpoolctl ignores all threads but the first one that set a
+            # limit, which may be another thread that no longer uses it.
             release = getattr(library, "clear_controlling_thread", lambda force: None)
             release(force=True)
             library.set_num_threads(number)
@@ -199,12 +199,12 @@ def single_blas_thread() -> Iterator[None]:
 
 
 def available_cores() -> int:
-    """The number of threads that suits this process.
+    """The default number of threads of this process.
 
-    The smallest of: the cores that CPU affinity, container limits and LOKY_MAX_CPU_COUNT leave
-    (`joblib.cpu_count`), OMP_NUM_THREADS, and the threads that BLAS may use, which threadpoolctl
-    and its own variables set. Within a worker of joblib it is what OMP_NUM_THREADS says, which
-    joblib sets in its worker processes, and otherwise 1: the workers share the cores already.
+    The minimum of `joblib.cpu_count` (CPU affinity, container limits, LOKY_MAX_CPU_COUNT),
+    OMP_NUM_THREADS, and the number of threads of BLAS (threadpoolctl, environment variables). In a
+    joblib worker, it is OMP_NUM_THREADS, which joblib sets in worker processes, or else 1, because
+    the workers share the cores already.
     """
     given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     limit = int(given) if given.isdigit() and int(given) > 0 else None

@@ -17,7 +17,7 @@ from boostmetric.data.dask_points import DaskPoints
 from boostmetric.data.pairs import split_pairs
 from boostmetric.data.points import Points, as_points
 from boostmetric.engines import Dask
-from boostmetric.metric import Metric, distance, squared_pair_distances
+from boostmetric.metric import Metric, distance, pair_distances
 
 
 class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -77,7 +77,7 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         check_is_fitted(self, "components_")
         rows, X = split_pairs(pairs, X)
         points = self._validate_points(X, reset=False)
-        return np.sqrt(squared_pair_distances(points, self.components_, rows))
+        return pair_distances(points, rows, self.components_)
 
     def pair_score(self, pairs: ArrayLike, X: ArrayLike | Points | None = None) -> NDArray:
         """The negative of `pair_distance`: the higher, the more similar."""

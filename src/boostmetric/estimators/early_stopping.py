@@ -38,7 +38,7 @@ def hold_out_points(
     be held out.
     """
     labels = Labels.of(y)
-    order = rng.permutation(np.flatnonzero((weights > 0) & labels.labelled))
+    order = rng.permutation(np.flatnonzero((weights > 0) & labels.labeled))
     order = order[np.argsort(labels.codes[order], kind="stable")]
     # Every (1/fraction)-th point in the order of classes, so that each class gives its share.
     chosen = order[np.diff(np.floor(fraction * np.arange(len(order) + 1) + 0.5)) > 0]

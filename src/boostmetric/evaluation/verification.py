@@ -13,8 +13,9 @@ from sklearn.metrics import roc_curve
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
-from boostmetric.data.pairs import are_same, check_both_kinds, pair_distances, split_pairs
+from boostmetric.data.pairs import are_same, check_both_kinds, split_pairs
 from boostmetric.data.points import Points
+from boostmetric.metric import pair_distances
 
 STRATEGIES = ("accuracy", "f_beta", "max_tpr", "max_tnr")
 """Quantities that a threshold can maximize."""

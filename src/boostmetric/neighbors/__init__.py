@@ -1,25 +1,25 @@
-"""Nearest targets and impostors: the neighbors of which comparisons are made.
+"""Nearest targets and impostors, from which comparisons are made.
 
-One exact search serves dense and sparse points, classes and multilabel targets, and parts of the
-data; an index replaces it for more points than can be compared in pairs. All searches fill the same
-table with the same ranking, so their results agree.
+One exact search supports dense and sparse points, classes and multilabel targets, and parts of the
+data. An index replaces it if there are too many points for all pairs. All searches use the same
+ranking, so their results agree.
 """
 
 from boostmetric.neighbors.exact import Places, nearest_targets_and_impostors, search_part
 from boostmetric.neighbors.index import Index, check_index, indexed_targets_and_impostors
 from boostmetric.neighbors.kernels import compiled_loops
 from boostmetric.neighbors.parts import nearest_in_parts
-from boostmetric.neighbors.ranking import NONE, Table, merge
+from boostmetric.neighbors.ranking import NONE, NeighborTable, merge_tables
 
 __all__ = [
     "NONE",
     "Index",
+    "NeighborTable",
     "Places",
-    "Table",
     "check_index",
     "compiled_loops",
     "indexed_targets_and_impostors",
-    "merge",
+    "merge_tables",
     "nearest_in_parts",
     "nearest_targets_and_impostors",
     "search_part",

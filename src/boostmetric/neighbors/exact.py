@@ -1,19 +1,19 @@
-"""Exact search: the nearest targets and impostors of every point, tile by tile.
+"""Exact search for the nearest targets and impostors of every point, tile by tile.
 
-A tile is a submatrix of the matrix of all squared distances. Every point x has a *sketch* z such
-that ‖z − z'‖ ≤ ‖x − x'‖: its coordinates along leading principal axes and the norm of the rest. Two
-more entries, −½‖z‖² and 1, matched with 1 and −½‖z'‖², make the inner product of two sketches
-−½‖z − z'‖², so one matrix product covers a tile. A pair is a candidate if its product reaches the
-*floor* of one of its points, −½ of the square of the last neighbor that the point has so far.
-Candidates are tested again with all coordinates; those that remain are ranked by their exact
-squares (`ranking`).
+A tile is a submatrix of the matrix of all squared distances. Every point x has a *sketch* z with
+‖z − z'‖ ≤ ‖x − x'‖: its coordinates along the leading principal axes and the norm of the remainder.
+With two more entries, −½‖z‖² and 1 on the left, 1 and −½‖z'‖² on the right, the inner product of
+two sketches is −½‖z − z'‖², so one matrix product computes a tile. A pair is a candidate if its
+product reaches the *floor* of one of its points, −½ times the square of the point's current last
+neighbor. Candidates are tested again with all coordinates; the remaining ones are ranked by their
+exact squares (`ranking`).
 
 Rounding. Let u be the unit roundoff of the product, D the number of features, and x a row of
-`whole` (the centered points, rounded). Sizes ‖x‖² and coordinates are computed in float64 and then
-rounded; the norm of the rest is rounded up. A product has at most D + 2 terms, whose absolute
-values sum to at most ‖x‖² + ‖x'‖², so it is wrong by at most γ(D + 2)·(‖x‖² + ‖x'‖²) with
+`full` (the centered points, rounded). Sizes ‖x‖² and coordinates are computed in float64 and then
+rounded; the norm of the remainder is rounded up. A product has at most D + 2 terms, whose absolute
+values sum to at most ‖x‖² + ‖x'‖², so its error is at most γ(D + 2)·(‖x‖² + ‖x'‖²) with
 γ(k) = k·u/(1 − k·u). Rounding points, coordinates and halves adds at most 5·u of the same sum. Each
-−½‖x‖² is raised by γ(D + 8)·‖x‖²: no product is below −½‖x − x'‖².
+−½‖x‖² is increased by γ(D + 8)·‖x‖², so no product is below −½‖x − x'‖².
 """
 
 from __future__ import annotations
@@ -33,49 +33,48 @@ from boostmetric.data.labels import Labels
 from boostmetric.data.points import (
     Points,
     binary_exponent,
-    centred,
+    centered,
     distinct_points,
     scale,
     scaling_exponent,
 )
 from boostmetric.engines import StopRequested, Threads
 from boostmetric.neighbors.kernels import compiled_loops
-from boostmetric.neighbors.ranking import CHUNK_ENTRIES, DIGITS, Table, pair_squares
+from boostmetric.neighbors.ranking import DIGITS, PAIR_COORDINATES, NeighborTable, pair_squares
 
 TILE = 1024
-"""Rows and columns of a tile: its products in float32 take 4 MB and stay in the cache."""
+"""Rows and columns of a tile: 4 MB in float32, which fits into the cache."""
 
 MIN_SAMPLE, SAMPLED_SHARE, MAX_SAMPLE = 512, 32, 8192
-"""First neighbors come from one in `SAMPLED_SHARE` points (one in 16 is similar on MNIST), from
-at least `MIN_SAMPLE`, or all, and about `MAX_SAMPLE` at most: 32 MB of products per thread."""
+"""Initial neighbors come from one in `SAMPLED_SHARE` points (one in 16 is as fast on MNIST), but
+from at least `MIN_SAMPLE` and about `MAX_SAMPLE` at most: 32 MB of products per thread."""
 
 KEPT_VARIANCE, KEPT_VARIANCE_COMPILED = 0.93, 0.88
-"""Share of the variance that sketches keep; less if candidates are tested by compiled loops.
-On MNIST these are 78 and 55 of 164 axes, in single runs the fastest of 0.90 to 0.95 and of 0.80 to
-0.92."""
+"""Share of the variance that sketches keep, without and with compiled loops. On MNIST these are 78
+and 55 of 164 axes, in single runs the fastest of 0.90 to 0.95 and of 0.80 to 0.92."""
 
 MAX_SKETCH = 0.75
-"""Sketches with more than this share of the features save less time than they take."""
+"""Sketches longer than this share of the features cost more time than they save."""
 
 MIN_FLOOR = 8
-"""Floors below this multiple of their rounding error let too many pairs pass; then products are
-computed in float64."""
+"""If floors are below this multiple of their rounding error, too many pairs become candidates, and
+products are computed in float64."""
 
 TARGETS, IMPOSTORS = 0, 1
 
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Distinct points, of which a search may receive a part.
+    """Distinct points, or a part of them.
 
-    No two have equal coordinates and equal labels: the first row represents all of them.
+    Of points with equal coordinates and labels, the first row represents all.
 
     Attributes
     ----------
     points : array of shape (n, D), dense or CSR, scaled such that squares neither overflow nor
-        underflow (`points.scaling_exponent`); all parts by the same power of two
-    rows : array of shape (n,), their row numbers in the whole of the data
-    labels : their labels; all parts have the same label sets
+        underflow (`points.scaling_exponent`); the same power of two for all parts
+    rows : array of shape (n,), row numbers in the complete data
+    labels : labels of the points; all parts have the same label sets
     """
 
     points: Points
@@ -107,28 +106,28 @@ def nearest_targets_and_impostors(
     threads: Threads | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> tuple[NDArray, NDArray]:
-    """For every point the nearest points that share a label with it, and that share none.
+    """The nearest points that share a label with each point, and the nearest that share none.
 
-    Of equal points with equal labels the first one represents all, and a point's own duplicates are
-    not its targets: a point of weight 2 is the same as the point given twice. Among neighbors at
-    the same distance the lower row number comes first.
+    Of equal points with equal labels, the first represents all, and duplicates of a point are not
+    its targets: a point of weight 2 is equivalent to a point given twice. Ties are broken by row
+    number.
 
     Parameters
     ----------
     X : array of shape (n, D), dense or CSR
     labels : one label per point, or multilabel
     n_targets, n_impostors : numbers of neighbors
-    threads : share the tiles; the result does not depend on their number
-    should_stop : called once per tile; a true result raises `StopRequested`
+    threads : process the tiles; the result does not depend on their number
+    should_stop : called once per tile; if it returns True, `StopRequested` is raised
 
     Returns
     -------
-    targets : array of shape (n, n_targets), nearest first; `NONE` where there are no more
-    impostors : array of shape (n, n_impostors), likewise
+    targets, impostors : arrays of shape (n, n_targets) and (n, n_impostors), nearest first;
+        `NONE` if there are no more
 
     Notes
     -----
-    O(n²·d) time with sketches of length d ≤ D; O(n·(D + n_targets + n_impostors)) memory, and a
+    O(n²·d) time for sketches of length d ≤ D; O(n·(D + n_targets + n_impostors)) memory, and one
     tile per thread.
 
     Examples
@@ -152,15 +151,11 @@ def search_part(
     *,
     threads: Threads | None = None,
     should_stop: Callable[[], bool] | None = None,
-) -> tuple[Table, Table]:
+) -> tuple[NeighborTable, NeighborTable]:
     """The nearest targets and impostors of the queries among the references.
 
-    A query is not its own neighbor: rows with the same number are skipped. Tables of several parts
-    of the references are joined by `merge`; the result does not depend on the parts.
-
-    Returns
-    -------
-    targets, impostors : tables with one list per query
+    A query is not its own neighbor: equal row numbers are skipped. `merge_tables` combines the
+    results for several parts of the references; the merged tables do not depend on the parts.
 
     Examples
     --------
@@ -169,21 +164,21 @@ def search_part(
     >>> places.rows.tolist(), targets.rows.tolist(), impostors.rows.tolist()
     ([0, 2, 1], [[2], [-1], [-1]], [[1], [1], [2]])
     """
-    order, back = _by_label(queries), np.argsort(_by_label(queries))
-    searched, others = queries[order], references[_by_label(references)]
-    tables = _Search(searched, others, n_neighbors, threads, should_stop).run()
-    targets, impostors = (Table(table.squares[back], table.rows[back]) for table in tables)
+    order, other_order = (
+        np.lexsort((places.rows, places.labels.codes)) for places in (queries, references)
+    )
+    search = _Search(queries[order], references[other_order], n_neighbors, threads, should_stop)
+    back = np.argsort(order)
+    targets, impostors = (
+        NeighborTable(table.squares[back], table.rows[back]) for table in search.run()
+    )
     return targets, impostors
 
 
-def _by_label(places: Places) -> NDArray:
-    return np.lexsort((places.rows, places.labels.codes))
-
-
 class _Search:
-    """A search for the neighbors of queries among references; both are sorted by label.
+    """A search for the neighbors of queries among references, both sorted by label.
 
-    If they are the same places, each pair of tiles is computed once and serves both sides.
+    If queries and references are the same object, each pair of tiles is computed only once.
     """
 
     def __init__(
@@ -199,24 +194,24 @@ class _Search:
         self._threads, self._should_stop = threads or Threads(1), should_stop
         n, m = len(queries.rows), len(references.rows)
         self._loops = None if issparse(queries.points) else compiled_loops(n * m // 100)
-        self._tables = tuple(Table.empty(n, k) for k in n_neighbors)
+        self._tables = tuple(NeighborTable.empty(n, k) for k in n_neighbors)
         self._tiles = list(_tiles(queries.labels.codes))
         self._other_tiles = (
             self._tiles if self._is_symmetric else list(_tiles(references.labels.codes))
         )
         self._lock = Lock()
 
-    def run(self) -> tuple[Table, ...]:
+    def run(self) -> tuple[NeighborTable, ...]:
         """The tables of targets and of impostors."""
         if not (self._tiles and self._other_tiles):
             return self._tables
-        # 1) sketches, and first neighbors from a sample
+        # 1) sketches, and initial neighbors from a sample
         is_dense = not issparse(self._queries.points)
         self._begin(np.float32 if is_dense else np.float64)
         floors = np.maximum(*self._floors)
         if is_dense and np.median(-floors) < MIN_FLOOR * np.median(self._sketches.allowance):
             self._begin(np.float64)
-        # 2) tiles; those close to the diagonal first, as they are likely to be of one class
+        # 2) tiles; those near the diagonal first, because they often belong to one class
         if self._is_symmetric:
             pairs = list(combinations_with_replacement(self._tiles, 2))
             pairs.sort(key=lambda pair: pair[1].start - pair[0].start)
@@ -226,20 +221,21 @@ class _Search:
         return self._tables
 
     def _begin(self, dtype: DTypeLike) -> None:
-        """Compute sketches and floors, and find first neighbors."""
+        """Compute sketches, initial neighbors and their floors."""
         kept = KEPT_VARIANCE if self._loops is None else KEPT_VARIANCE_COMPILED
         self._sketches = sketch(self._queries.points, self._references.points, dtype, kept)
         floors = [self._sketches.floors(table.squares[:, -1]) for table in self._tables]
         self._floors = floors
-        # Lists of references do not exist, unless they are the queries: their floors are not met.
+        # References have neighbor lists only if they are the queries; an infinite floor is never
+        # reached.
         none = np.full(len(self._references.rows), np.inf, dtype=floors[0].dtype)
         self._other_floors = floors if self._is_symmetric else [none, none]
         self._threads.map(self._sample_tile, self._tiles)
 
     def _sample_tile(self, tile: _Tile) -> None:
-        """First neighbors of a tile, from a sample of its classes and one of the others.
+        """Initial neighbors of a tile, from a sample of its classes and one of the others.
 
-        A sample is divided into k parts, and the nearest point of each is offered.
+        A sample is divided into k parts, and the nearest point of each part is offered.
         """
         self._check_stop()
         codes, everyone = self._references.labels.codes, np.arange(len(self._references.rows))
@@ -265,7 +261,7 @@ class _Search:
                     self._offer(side, i + tile.start, sample[begin + best[i]])
 
     def _search_tile(self, pair: tuple[_Tile, _Tile]) -> None:
-        """Offer the candidates of a tile."""
+        """Find and offer the candidates of a tile."""
         self._check_stop()
         tile, other = pair
         products = self._sketches.products(tile.rows, other.rows)
@@ -282,7 +278,7 @@ class _Search:
                 i, j = np.divmod(positions, len(products))
                 positions = positions[i < j]
             if self._sketches.is_short:
-                i, j = self._tested(positions, tile, other, floors, other_floors)
+                i, j = self._test(positions, tile, other, floors, other_floors)
             else:
                 i, j = np.divmod(positions, products.shape[1])
             i, j = i + tile.start, j + other.start
@@ -291,11 +287,11 @@ class _Search:
                 i, j = i[differ], j[differ]
             self._offer(side, i, j)
 
-    def _tested(
+    def _test(
         self, positions: NDArray, tile: _Tile, other: _Tile, floors: NDArray, other_floors: NDArray
     ) -> tuple[NDArray, NDArray]:
-        """The pairs at these positions of a tile that reach a floor by all coordinates."""
-        (points, others), (halves, other_halves) = self._sketches.whole, self._sketches.halves
+        """The pairs at these positions of a tile that reach a floor with all coordinates."""
+        (points, others), (halves, other_halves) = self._sketches.full, self._sketches.halves
         points, others = points[tile.rows], others[other.rows]
         halves, other_halves = halves[tile.rows], other_halves[other.rows]
         if self._loops is not None:
@@ -309,7 +305,7 @@ class _Search:
         limits -= halves.take(i)
         limits -= other_halves.take(j)
         is_near = np.empty(len(i), dtype=bool)
-        size = max(1, CHUNK_ENTRIES // points.shape[1])
+        size = max(1, PAIR_COORDINATES // points.shape[1])
         for begin in range(0, len(i), size):
             chunk = slice(begin, begin + size)
             x, z = points.take(i[chunk], 0, mode="clip"), others.take(j[chunk], 0, mode="clip")
@@ -317,7 +313,7 @@ class _Search:
         return i[is_near], j[is_near]
 
     def _offer(self, side: int, i: NDArray, j: NDArray) -> None:
-        """Offer pairs of positions, to both ends if both have lists."""
+        """Offer pairs of positions, to both points if both have neighbor lists."""
         queries, references = self._queries, self._references
         squares = pair_squares(queries.points, i, references.points, j, self._loops)
         owners, rows = i, references.rows.take(j)
@@ -331,7 +327,7 @@ class _Search:
             self._floors[side][changed] = self._sketches.floors(last)
 
     def _sides(self, tile: _Tile, other: _Tile) -> Iterator[tuple[int, NDArray | None]]:
-        """The sides that pairs of a tile belong to, with a mask if some of them do."""
+        """The sides of the pairs of a tile, with a mask if it has pairs of both sides."""
         similar = self._queries.labels.are_similar(tile.codes, other.codes)
         if similar.all() or not similar.any():
             yield (TARGETS if similar.all() else IMPOSTORS), None
@@ -347,7 +343,7 @@ class _Search:
 
 @dataclass(frozen=True, eq=False)
 class _Tile:
-    """Consecutive positions start, …, stop − 1, their distinct label codes, and which each has."""
+    """Positions start, …, stop − 1, their distinct label codes, and the index of each code."""
 
     start: int
     stop: int
@@ -365,7 +361,7 @@ class _Tile:
 
 
 def _tiles(codes: NDArray) -> Iterator[_Tile]:
-    """Runs of about `TILE` points sorted by label: parts of a class, or several small classes."""
+    """Tiles of about `TILE` points sorted by label: parts of a class, or several small classes."""
     starts = np.flatnonzero(np.diff(codes, prepend=-1)).tolist()
     bounds, begun = [0], 0
     for start, stop in pairwise([*starts, len(codes)]):
@@ -383,16 +379,16 @@ def _tiles(codes: NDArray) -> Iterator[_Tile]:
 
 @dataclass(frozen=True, eq=False)
 class Sketches:
-    """Sketches of queries and of references, in units of `unit`².
+    """Sketches of queries and references; products are in units of `unit`².
 
-    `left`·`right`' are the products of sketches; whole·whole' + halves + halves' those of all
-    coordinates, which are the same unless `is_short`. The parts of sparse points are not sketched.
-    `allowance` is the part of the queries' halves that covers rounding.
+    `left`·`right`' are the products of sketches, full·full' + halves + halves' those of all
+    coordinates, which are the same unless `is_short`. Sparse points are not sketched. `allowance`
+    is the part of the queries' halves that covers rounding errors.
     """
 
     left: Any
     right: Any
-    whole: tuple[Any, Any]
+    full: tuple[Any, Any]
     halves: tuple[NDArray, NDArray]
     allowance: NDArray
     unit: float
@@ -409,14 +405,14 @@ class Sketches:
         return products
 
     def floors(self, squares: NDArray) -> NDArray:
-        """Lower bounds of the products of pairs whose rounded squares are at most these."""
+        """Lower bounds on the products of pairs whose rounded squares are at most `squares`."""
         floors = squares * ((-0.5 - 2 * DIGITS) / self.unit / self.unit)
         floors = floors.astype(self.halves[0].dtype)
         return np.nextafter(floors, floors.dtype.type(-np.inf))
 
 
 def sketch(queries: Points, references: Points, dtype: DTypeLike, kept: float) -> Sketches:
-    """Sketches in the given precision, along axes that keep this share of the variance."""
+    """Compute sketches in the given precision that keep this share of the variance."""
     if issparse(queries):
         return _without_axes(queries, references)
     center = np.median(_sample(references), axis=0)
@@ -430,7 +426,7 @@ def sketch(queries: Points, references: Points, dtype: DTypeLike, kept: float) -
     shifted = [points.astype(dtype, copy=False) for points in shifted]
     axes = _leading_axes(shifted[-1], kept)
     gamma = _gamma(shifted[0].shape[1] + 8, dtype)
-    if axes is not None and dtype == np.float64:  # coordinates are no more precise than that
+    if axes is not None and dtype == np.float64:  # the rounding of coordinates is not negligible
         gamma *= 1 + 2 * axes.shape[1] ** 0.5
     parts = []
     for points in shifted:
@@ -453,9 +449,9 @@ def _without_axes(queries: csr_array, references: csr_array) -> Sketches:
     points: Any
     others: Any
     if queries is references:
-        points = others = centred(queries.astype(np.float64))
+        points = others = centered(queries.astype(np.float64))
     else:
-        both: Any = centred(vstack([queries, references], format="csr", dtype=np.float64))
+        both: Any = centered(vstack([queries, references], format="csr", dtype=np.float64))
         points, others = both[: queries.shape[0]], both[queries.shape[0] :]
     n_terms = max(int(np.diff(each.indptr).max(initial=0)) for each in (points, others))
     gamma = _gamma(n_terms + 8, np.float64)
@@ -476,7 +472,7 @@ def _sample(points: NDArray) -> NDArray:
 
 
 def _leading_axes(points: NDArray, kept: float) -> NDArray | None:
-    """Principal axes, as columns, that keep this share of the variance; None if not worthwhile."""
+    """Principal axes (columns) that keep this share of the variance; None if there are too many."""
     sample = _sample(points).astype(np.float64)
     sample -= sample.mean(axis=0)
     variances, axes = eigh(sample.T @ sample)
@@ -486,8 +482,8 @@ def _leading_axes(points: NDArray, kept: float) -> NDArray | None:
 
 
 def _coordinates(points: NDArray, sizes: NDArray, axes: NDArray) -> NDArray:
-    """Coordinates along the axes, and an upper bound on the norm of the rest."""
-    # Each coordinate is wrong by at most γ(D)·‖x‖, so the sum of d squares by 2·√d·γ(D)·‖x‖².
+    """Coordinates along the axes, and an upper bound on the norm of the remainder."""
+    # The error of each coordinate is at most γ(D)·‖x‖, that of the sum of d squares 2·√d·γ(D)·‖x‖².
     error = (3 * axes.shape[1] ** 0.5 + 2) * _gamma(points.shape[1] + 8, np.float64)
     short = np.empty((len(points), axes.shape[1] + 1), dtype=points.dtype)
     for begin in range(0, len(points), TILE):

@@ -1,15 +1,15 @@
-"""Search through an index, for more points than can be compared in pairs.
+"""Approximate search with an index, for data with too many points for all pairs.
 
-An index is fitted on points and returns those nearest to a query. It does not know labels, so the
-impostors of a point must come from indexes that contain none of its class. With up to `MAX_GROUPS`
-classes there is one index per class, queried by all points: C queries per point. With more classes,
-their numbers are written with a few digits to a base of at most `MAX_GROUPS`; there is one index
-for every value of every digit, queried by the points with another value there. Two classes differ
-in some digit, so every impostor is in an index that is queried, after O(log C) queries per point
-instead of C. Targets come from the point's own class.
+An index is fitted on points and returns those nearest to a query. It ignores labels, so the
+impostors of a point must come from indexes that contain no point of its class. With up to
+`MAX_GROUPS` classes there is one index per class, queried by all points: C queries per point. With
+more classes, their numbers are written with a few digits in a base of at most `MAX_GROUPS`. There
+is one index for every value of every digit, queried by the points that differ in this digit. Two
+classes differ in some digit, so every impostor is in an index that is queried, with O(log C)
+queries per point instead of C. Targets come from the class of the point.
 
-The answers of an index are suggestions: they are ranked by exact distances (`ranking`), and the
-share of true neighbors among them is measured on a sample.
+The results of an index are candidates: they are ranked by exact distances (`ranking`), and the
+recall is measured on a sample.
 
 The built-in index is FAISS's inverted file (IVF): cells around centers, of which those nearest to a
 query are searched. Graph-based indexes do worse on impostors, because queries lie outside of the
@@ -37,22 +37,22 @@ from sklearn.base import clone
 
 from boostmetric._warn import warn
 from boostmetric.data.labels import Labels
-from boostmetric.data.points import binary_exponent, centred, scale
+from boostmetric.data.points import binary_exponent, centered, scale
 from boostmetric.engines import Threads
 from boostmetric.neighbors.exact import IMPOSTORS, TARGETS, Places, search_part
-from boostmetric.neighbors.ranking import NONE, Table, pair_squares
+from boostmetric.neighbors.ranking import NONE, NeighborTable, pair_squares
 
 FAISS = "faiss"
 """Selects the built-in index."""
 
 MAX_GROUPS = 16
-"""Groups into which classes are divided at most, each with its own index."""
+"""Maximum number of groups of classes, each with its own index."""
 
 MIN_INDEXED = 64
-"""Groups of up to this many points are searched by brute force, which is as fast."""
+"""Smaller groups are searched by brute force, which is as fast."""
 
 N_QUERIES = 4096
-"""Queries per call."""
+"""Queries per call of an index. Not tuned."""
 
 N_SAMPLED = 200
 """Points on which the recall is measured."""
@@ -60,21 +60,19 @@ N_SAMPLED = 200
 MIN_RECALL = 0.9
 """A lower recall causes a warning."""
 
-logger = logging.getLogger("boostmetric")
-
 
 class Index(Protocol):
     """An index of nearest neighbors, such as `sklearn.neighbors.NearestNeighbors`."""
 
     def fit(self, X: NDArray, /) -> Any:
-        """Store the points that queries are compared with."""
+        """Build the index of the points X."""
 
     def kneighbors(self, X: NDArray, n_neighbors: int, /) -> tuple[Any, Any]:
         """Distances (ignored) and positions of the points nearest to each row of X."""
 
 
 def check_index(index: object) -> None:
-    """Raise an error if this is not an index, or if the built-in one is not installed.
+    """Raise an error if `index` is not an index, or requires a package that is not installed.
 
     >>> check_index("exact")
     Traceback (most recent call last):
@@ -102,7 +100,7 @@ def check_index(index: object) -> None:
         except TypeError as error:
             raise ValueError(
                 f"index={index!r:.80} is not an index: fit(X) and kneighbors(X, n_neighbors) "
-                f"are called with the points alone, but {method.__name__} says {str(error)!r}. Use "
+                f"are called without labels, but {method.__name__} raises {str(error)!r}. Use "
                 "sklearn.neighbors.NearestNeighbors rather than a classifier."
             ) from None
         except ValueError:  # methods written in C have no signature
@@ -118,10 +116,10 @@ def indexed_targets_and_impostors(
     *,
     threads: Threads | None = None,
 ) -> tuple[NDArray, NDArray, float]:
-    """For every point the nearest points of its class and of the others that an index finds.
+    """Nearest targets and impostors of every point, found by an index.
 
-    With an exact index the result is that of `nearest_targets_and_impostors`, except for the choice
-    among points at the same distance.
+    With an exact index, the result is that of `nearest_targets_and_impostors`, except that ties are
+    broken by the index.
 
     Parameters
     ----------
@@ -132,20 +130,20 @@ def indexed_targets_and_impostors(
         Euclidean distances. Copies of it are fitted on parts of X, centered and scaled by a power
         of two such that the largest absolute value is between 0.5 and 1; it may return fewer
         neighbors, or -1 for none
-    threads : their number is that of FAISS; other indexes have their own setting
+    threads : determine the number of threads of FAISS; other indexes have their own parameter
 
     Returns
     -------
-    targets : array of shape (n, n_targets), nearest first; `NONE` where there are no more
-    impostors : array of shape (n, n_impostors), likewise
+    targets, impostors : arrays of shape (n, n_targets) and (n, n_impostors), nearest first;
+        `NONE` if there are no more
     recall : share of the true neighbors of `N_SAMPLED` points that were found, or others no farther
-        away. It is logged; below `MIN_RECALL` there is a warning
+        away. It is logged; a value below `MIN_RECALL` causes a warning
 
     Notes
     -----
-    With C classes every point makes C queries of indexes of n/C points if C ≤ `MAX_GROUPS`, and
-    otherwise at most `MAX_GROUPS`·⌈log(C)/log(`MAX_GROUPS`)⌉ of larger ones: 32 if C ≤ 256, 48 if
-    C ≤ 4096. Memory: X twice, one index at a time, and O(n·(n_targets + n_impostors)).
+    With C ≤ `MAX_GROUPS` classes, every point makes C queries of indexes of n/C points; otherwise,
+    at most `MAX_GROUPS`·⌈log(C)/log(`MAX_GROUPS`)⌉ queries of larger ones: 32 if C ≤ 256, 48 if
+    C ≤ 4096. Memory: two copies of X, one index at a time, and O(n·(n_targets + n_impostors)).
 
     Examples
     --------
@@ -160,7 +158,7 @@ def indexed_targets_and_impostors(
     check_index(index)
     threads = threads or Threads(1)
     places, position = Places.of(X, labels)
-    exponent = binary_exponent(centred(places.points))
+    exponent = binary_exponent(centered(places.points))
     part = IndexedPart(
         places, places.points.mean(axis=0), exponent, partial(make_index, index, threads.n_jobs)
     )
@@ -172,7 +170,7 @@ def indexed_targets_and_impostors(
 
 
 def make_index(index: str | Index, n_threads: int) -> Index:
-    """A new index, the built-in one or a copy of the given one."""
+    """Create a built-in index or a copy of the given one."""
     if isinstance(index, str):
         return _Faiss(n_threads)
     copy: Index = clone(index, safe=False)
@@ -180,17 +178,17 @@ def make_index(index: str | Index, n_threads: int) -> Index:
 
 
 class IndexedPart:
-    """Indexes of points, all or a part of them, by groups of classes.
+    """Indexes of a part of the points, one per group of classes.
 
     Parameters
     ----------
-    references : the points to be found
-    center, exponent : indexes receive points less the center, divided by 2**exponent
-    create : makes an index
+    references : the indexed points
+    center, exponent : indexes receive (x − center)/2**exponent
+    create : creates an index
 
     Notes
     -----
-    Indexes are created when they are first used and not kept, unless `build` is called.
+    Indexes are created during a search and not kept, unless `build` is called.
     """
 
     def __init__(
@@ -201,25 +199,27 @@ class IndexedPart:
         self._groups: list[_Group] | None = None
 
     def build(self) -> Self:
-        """Create all indexes, to be used by several searches."""
+        """Create all indexes and keep them for several searches."""
         self._groups = list(self._make_groups())
         return self
 
-    def search(self, queries: Places, n_neighbors: tuple[int, int]) -> tuple[Table, Table]:
+    def search(
+        self, queries: Places, n_neighbors: tuple[int, int]
+    ) -> tuple[NeighborTable, NeighborTable]:
         """The nearest targets and impostors of the queries that the indexes find."""
         references, codes = self._references, queries.labels.codes
         points = self._scaled(queries.points)
-        tables = tuple(Table.empty(len(points), k) for k in n_neighbors)
+        tables = tuple(NeighborTable.empty(len(points), k) for k in n_neighbors)
         digits = list(_groupings(codes, queries.labels.sets.shape[0]))
         for group in self._make_groups() if self._groups is None else self._groups:
             values = codes if group.digit is None else digits[group.digit]
             is_member = values == group.value
             for side in group.sides:
-                asking = np.flatnonzero(is_member if side == TARGETS else ~is_member)
+                querying = np.flatnonzero(is_member if side == TARGETS else ~is_member)
                 # The first target of a point is the point itself, if it is a reference.
                 wanted = min(len(group.members), n_neighbors[side] + (side == TARGETS))
-                for begin in range(0, len(asking), N_QUERIES):
-                    chunk = asking[begin : begin + N_QUERIES]
+                for begin in range(0, len(querying), N_QUERIES):
+                    chunk = querying[begin : begin + N_QUERIES]
                     positions = _checked_positions(
                         group.index, points[chunk], wanted, len(group.members)
                     )
@@ -259,9 +259,9 @@ class IndexedPart:
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """An index of the points whose class has some value at a digit, or, for None, is this one.
+    """An index of the points whose class has `value` at `digit`, or is `value` if `digit` is None.
 
-    `sides` are what it answers: targets of points in the group, impostors of all others.
+    `sides`: TARGETS if members query it, IMPOSTORS if all other points do.
     """
 
     digit: int | None
@@ -272,7 +272,7 @@ class _Group:
 
 
 def _groupings(classes: NDArray, n_classes: int) -> Iterator[NDArray]:
-    """Groups of classes 0, 1, …: the group of each point. Any two classes differ in one of them."""
+    """Digits of the classes of the points. Any two classes differ in one of them."""
     n_digits = 1
     while (base := ceil(n_classes ** (1 / n_digits))) > MAX_GROUPS:
         n_digits += 1
@@ -282,55 +282,55 @@ def _groupings(classes: NDArray, n_classes: int) -> Iterator[NDArray]:
 
 
 def _checked_positions(index: Index, queries: NDArray, wanted: int, n_members: int) -> NDArray:
-    """The positions that the index returns for each query, `NONE` where it has none."""
+    """The positions that the index returns for each query, `NONE` for missing ones."""
     _, positions = index.kneighbors(queries, wanted)
     positions = np.asarray(positions)
     if positions.ndim != 2 or len(positions) != len(queries):
         raise ValueError(
-            f"kneighbors of {type(index).__name__} must return distances and positions, a line for "
-            f"each of {len(queries)} queries; got positions of shape {positions.shape}."
+            f"kneighbors of {type(index).__name__} must return distances and positions, one row "
+            f"for each of {len(queries)} queries; got positions of shape {positions.shape}."
         )
     if not np.issubdtype(positions.dtype, np.integer) or positions.max(initial=-1) >= n_members:
         raise ValueError(
-            f"kneighbors of {type(index).__name__} must return positions in the {n_members} points "
-            f"that it was fitted on, integers; got {positions.max(initial=-1)} "
+            f"kneighbors of {type(index).__name__} must return integer positions of the "
+            f"{n_members} points on which it was fitted; got {positions.max(initial=-1)} "
             f"({positions.dtype})."
         )
     return np.maximum(positions.astype(np.intp), NONE)
 
 
 def sample_positions(n: int) -> NDArray:
-    """Of n points, those on which the recall is measured."""
+    """A random sample of n points, on which the recall is measured."""
     return np.random.default_rng(0).choice(n, min(N_SAMPLED, n), replace=False)
 
 
 def measured_recall(
-    tables: Sequence[Table], sample: NDArray, true_tables: Sequence[Table]
+    tables: Sequence[NeighborTable], sample: NDArray, true_tables: Sequence[NeighborTable]
 ) -> float:
-    """The share of the true neighbors of a sample that the tables contain; it is logged."""
+    """Compute and log the share of the true neighbors of a sample that the tables contain."""
     n_found, n_exist = np.zeros(2, dtype=int), np.zeros(2, dtype=int)
     for side, (table, true) in enumerate(zip(tables, true_tables, strict=True)):
         squares = table.squares[sample]
         n_found[side] = np.sum((squares <= true.squares[:, -1:]) & (squares < np.inf))
         n_exist[side] = np.sum(true.rows != NONE)
     recall = float(n_found.sum() / n_exist.sum())  # two distinct points are neighbors
-    logger.info(
-        "the index found %.3f of the nearest neighbors of %d points: %d of %d targets, %d of %d "
+    logging.getLogger("boostmetric").info(
+        "The index found %.3f of the nearest neighbors of %d points: %d of %d targets, %d of %d "
         "impostors",
         *(recall, len(sample), n_found[TARGETS], n_exist[TARGETS]),
         *(n_found[IMPOSTORS], n_exist[IMPOSTORS]),
     )
     if recall < MIN_RECALL:
         warn(
-            f"the index found {recall:.0%} of the nearest targets and impostors, by a sample of "
-            f"{len(sample)} points; comparisons use farther ones instead. Use an index that "
-            "searches more widely, or the exact search."
+            f"The index found {recall:.0%} of the nearest targets and impostors of "
+            f"{len(sample)} sampled points; comparisons use farther ones instead. Use an index "
+            "with higher recall, or the exact search."
         )
     return recall
 
 
 class _BruteForce:
-    """Brute-force search with the interface of an index; ties go to the earlier point."""
+    """Brute-force search with the interface of an index; ties are broken by position."""
 
     def fit(self, X: NDArray, /) -> None:
         self._points = X
@@ -342,7 +342,7 @@ class _BruteForce:
 
 
 class _Faiss:
-    """FAISS's inverted file with 2·√n cells. The result does not depend on the threads."""
+    """FAISS's inverted file with 2·√n cells; results do not depend on the number of threads."""
 
     n_probes = 16
 

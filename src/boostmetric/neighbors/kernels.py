@@ -1,8 +1,8 @@
-"""Loops that have no counterpart in NumPy, compiled by numba if it is installed.
+"""Loops that NumPy cannot express efficiently, compiled by numba if it is installed.
 
-The extra `boostmetric[fast]` installs numba. The loops are plain Python functions here;
-`compiled_loops` compiles them. They return what the NumPy code next to their callers returns: sums
-that decide a ranking are taken in the same order, term by term.
+The extra `boostmetric[fast]` installs numba. `compiled_loops` compiles the Python functions below.
+They return the same results as the NumPy code of their callers: sums that determine a ranking add
+their terms in the same order.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 MIN_WORK = 10_000_000
-"""Numbers that the loops touch from which on they are used: loading numba takes half a second."""
+"""Numbers to process for which compiled loops pay off: loading numba takes half a second."""
 
 
 def compiled_loops(work: int) -> Any:
-    """The compiled loops as attributes, or None for little work or without numba.
+    """The compiled loops as attributes; None if there is little work or numba is not installed.
 
     >>> compiled_loops(10) is None
     True
@@ -39,12 +39,12 @@ def is_installed() -> bool:
 def _compiled() -> SimpleNamespace:
     njit = import_module("numba").njit
     strict = njit(nogil=True, cache=True)
-    # Any order of the terms, so that a processor adds several at once.
+    # Sums in any order, so that SIMD instructions can be used.
     reordered = njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
     return SimpleNamespace(
         sparse_rows=reordered(sparse_rows),
         near_pairs=reordered(near_pairs),
-        pair_squares=strict(pair_squares),
+        pair_squares=strict(pair_squares_loop),
         offer=strict(offer),
     )
 
@@ -52,7 +52,7 @@ def _compiled() -> SimpleNamespace:
 def sparse_rows(
     starts: NDArray, columns: NDArray, entries: NDArray, X: NDArray, first: int, out: NDArray
 ) -> None:
-    """Rows `first`, … of a sparse matrix in CSR form times X, as many as `out` has."""
+    """out = A[first : first + len(out)] @ X for a sparse matrix A in CSR format."""
     for row in range(out.shape[0]):
         total = out[row]
         total[:] = 0
@@ -73,9 +73,10 @@ def near_pairs(
     i: NDArray,
     j: NDArray,
 ) -> int:
-    """Those pairs whose x·x' + half + half' reaches one of their floors: i, j and their number.
+    """Find pairs whose x·x' + half + half' reaches one of their floors.
 
-    `positions` are those of the pairs in a tile of len(points) × len(others), in row order.
+    Writes them to i and j, and returns their number. `positions` are flat indices of the pairs in a
+    tile of shape (len(points), len(others)).
     """
     n_near = 0
     for position in positions:
@@ -89,10 +90,10 @@ def near_pairs(
     return n_near
 
 
-def pair_squares(
+def pair_squares_loop(
     points: NDArray, i: NDArray, others: NDArray, j: NDArray, squares: NDArray
 ) -> None:
-    """‖x_i − x'_j‖² in float64; terms are added in halves, as in `ranking`."""
+    """‖x_i − x'_j‖² in float64; terms are added in halves, as in `ranking.pair_squares`."""
     terms = np.empty(points.shape[1])
     for p in range(len(i)):
         x, z = points[i[p]], others[j[p]]

@@ -1,7 +1,7 @@
-"""Nearest targets and impostors of points on a cluster, chunk against chunk.
+"""Nearest targets and impostors of points on a cluster, chunk by chunk.
 
-The search of two chunks is a task of the cluster. Tables of the exact search are the same as in
-memory; with an index there is one for every chunk.
+Searching a pair of chunks is one task. The exact search gives the same tables as in memory; with
+`index`, each chunk has its own indexes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from boostmetric.neighbors.index import (
     measured_recall,
     sample_positions,
 )
-from boostmetric.neighbors.ranking import Table, merge
+from boostmetric.neighbors.ranking import NeighborTable, merge_tables
 
 
 def nearest_in_parts(
@@ -34,30 +34,32 @@ def nearest_in_parts(
     n_neighbors: tuple[int, int],
     index: str | Index | None = None,
 ) -> tuple[NDArray, NDArray, float | None]:
-    """For each of the given rows its nearest targets and impostors among them.
+    """Nearest targets and impostors of the given rows among these rows.
 
     Parameters
     ----------
     X : all points
-    rows : those that take part, sorted
-    labels : of these rows
-    n_neighbors : numbers of targets and of impostors
+    rows : sorted row numbers
+    labels : labels of these rows
+    n_neighbors : numbers of targets and impostors
     index : as for `indexed_targets_and_impostors`; None searches exactly
 
     Returns
     -------
     targets, impostors : arrays of shape (len(rows), n_targets) and (len(rows), n_impostors) of
-        positions in `rows`, nearest first; `NONE` where there are no more
-    recall : of the index, or None
+        positions in `rows`, nearest first; `NONE` if there are no more
+    recall : recall of the index, or None
     """
-    # 1) the first of equal points represents all
-    hashes = np.concatenate(X.map(_row_keys))[rows]
+    # 1) the first of equal points represents all; two hashes, because collisions must not occur
+    hashes = np.concatenate(
+        X.map(lambda chunk: np.column_stack([row_hashes(chunk, seed) for seed in (0, 1)]))
+    )[rows]
     keys = np.column_stack([hashes, labels.codes.astype(np.uint64)])
     _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     first = first.astype(np.intp)
     representative = first[inverse.reshape(-1)]
     positions = np.sort(first)
-    # 2) the representatives of every chunk, in a unit in which squares do not overflow
+    # 2) the representatives of every chunk, scaled such that squares do not overflow
     delayed = import_module("dask").delayed
     make_part, search = delayed(_part, pure=False), delayed(search_part, pure=False)
     cuts = np.searchsorted(rows[positions], X.starts)
@@ -68,10 +70,10 @@ def nearest_in_parts(
             parts.append(make_part(chunk, rows[own] - start, own, labels[own], X.exponent))
 
     def search_all(queries: Any, references: list[Any], search: Any) -> tuple[Any, Any]:
-        """A task that searches everywhere and merges what it finds."""
+        """A task that searches all references and merges the results."""
         return _merge, tuple(search(queries, part, n_neighbors) for part in references)
 
-    # 3) every chunk against every other one
+    # 3) search every pair of chunks
     if index is None:
         found = X.compute([search_all(part, parts, search) for part in parts])
     else:
@@ -80,8 +82,14 @@ def nearest_in_parts(
         indexed = [make_indexes(part, center, partial(make_index, index, 1)) for part in parts]
         search_index = delayed(_search_index, pure=False)
         found = X.compute([search_all(part, indexed, search_index) for part in parts])
-    tables = [_stack(tables) for tables in zip(*found, strict=True)]
-    # 4) the recall on a sample
+    tables = [
+        NeighborTable(
+            np.concatenate([table.squares for table in side]),
+            np.concatenate([table.rows for table in side]),
+        )
+        for side in zip(*found, strict=True)
+    ]
+    # 4) recall on a sample
     recall = None
     if index is not None:
         sample = sample_positions(len(positions))
@@ -90,7 +98,7 @@ def nearest_in_parts(
         queries = Places(points, positions[sample], labels[positions[sample]])
         (true_tables,) = X.compute([search_all(delayed(queries), parts, search)])
         recall = measured_recall(tables, sample, true_tables)
-    # 5) for all rows
+    # 5) expand the results to all rows
     place = np.searchsorted(positions, representative)
     targets, impostors = (table.rows[place] for table in tables)
     return targets, impostors, recall
@@ -112,17 +120,6 @@ def _search_index(queries: Places, part: IndexedPart, n_neighbors: tuple[int, in
     return part.search(queries, n_neighbors)
 
 
-def _merge(threads: Any, *found: tuple[Table, Table]) -> list[Table]:
-    """The targets and the impostors in all parts."""
-    return [merge(tables) for tables in zip(*found, strict=True)]
-
-
-def _stack(tables: tuple[Table, ...]) -> Table:
-    """The lists of all queries."""
-    squares, rows = zip(*((table.squares, table.rows) for table in tables), strict=True)
-    return Table(np.concatenate(squares), np.concatenate(rows))
-
-
-def _row_keys(chunk: NDArray) -> NDArray:
-    """Two independent numbers of 64 bits for every row, of shape (n, 2)."""
-    return np.column_stack([row_hashes(chunk, seed) for seed in (0, 1)])
+def _merge(threads: Any, *found: tuple[NeighborTable, NeighborTable]) -> list[NeighborTable]:
+    """Merge the targets and the impostors of all parts."""
+    return [merge_tables(tables) for tables in zip(*found, strict=True)]

@@ -1,8 +1,8 @@
-"""The ranking of neighbors, and the table that holds the nearest ones.
+"""The ranking of neighbors, and the table of the nearest ones.
 
 Neighbors are ranked by squared distance, computed from differences in float64 and rounded to twelve
-digits, and among equals by row number. The terms of a square are added in a fixed order. So a table
-depends on the points only: not on tiles, threads, parts, BLAS, or whether loops are compiled.
+digits; ties are broken by row number. The terms of a square are added in a fixed order, so a table
+depends only on the points, not on tiles, threads, parts, BLAS, or compiled loops.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from scipy.sparse import issparse
 from boostmetric.data.points import Points, rows_at_once
 
 NONE = -1
-"""Entry of a table where a point has no further neighbor."""
+"""Entry of a table if a point has no further neighbor."""
 
 DIGITS = 2.0**-41
-"""Squares are rounded to multiples of about this share of themselves: 53 − 12 bits are left."""
+"""Relative precision of rounded squares: 12 of 53 bits are dropped."""
 
-CHUNK_ENTRIES = 1 << 18
-"""Coordinates of pairs held at once: 2 MB in float64. Not tuned."""
+PAIR_COORDINATES = 1 << 18
+"""Coordinates of pairs in memory at once: 2 MB in float64. Not tuned."""
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
-    """The k nearest neighbors so far of n points, sorted by square and then by row.
+class NeighborTable:
+    """The k nearest neighbors of n points found so far, sorted by square and row.
 
     Attributes
     ----------
-    squares : array of shape (n, k), squared distances; infinite where there is no neighbor
-    rows : array of shape (n, k), row numbers; `NONE` where there is no neighbor
+    squares : array of shape (n, k), squared distances; infinite if there is no neighbor
+    rows : array of shape (n, k), row numbers; `NONE` if there is no neighbor
 
     Examples
     --------
-    >>> table = Table.empty(2, 2)
+    >>> table = NeighborTable.empty(2, 2)
     >>> table.offer(np.array([1, 1, 1]), np.array([9, 8, 7]), np.array([2.0, 2.0, 5.0]))
     array([1])
     >>> table.rows
@@ -50,14 +50,14 @@ class Table:
     rows: NDArray
 
     @classmethod
-    def empty(cls, n: int, k: int) -> Table:
+    def empty(cls, n: int, k: int) -> NeighborTable:
         """A table without neighbors."""
         return cls(np.full((n, k), np.inf), np.full((n, k), NONE, dtype=np.intp))
 
     def offer(self, owners: NDArray, rows: NDArray, squares: NDArray, loops: Any = None) -> NDArray:
         """Merge pairs (owner, row) into the lists of the owners.
 
-        Returns the owners whose lists may have changed. The same pair may be offered repeatedly.
+        Returns the owners whose lists may have changed. A pair may be offered several times.
         """
         if loops is not None:
             changed = np.zeros(len(owners), dtype=bool)
@@ -85,16 +85,16 @@ class Table:
         return touched
 
 
-def merge(tables: Sequence[Table]) -> Table:
-    """The nearest neighbors in several tables of the same points and the same width.
+def merge_tables(tables: Sequence[NeighborTable]) -> NeighborTable:
+    """Merge tables of the same points and the same width.
 
-    >>> one, other = Table.empty(1, 2), Table.empty(1, 2)
+    >>> one, other = NeighborTable.empty(1, 2), NeighborTable.empty(1, 2)
     >>> for table, row, square in ((one, 3, 4.0), (one, 5, 9.0), (other, 1, 4.0)):
     ...     _ = table.offer(np.array([0]), np.array([row]), np.array([square]))
-    >>> merge([one, other]).rows
+    >>> merge_tables([one, other]).rows
     array([[1, 3]])
     """
-    merged = Table.empty(*tables[0].rows.shape)
+    merged = NeighborTable.empty(*tables[0].rows.shape)
     for table in tables:
         owners, places = np.nonzero(table.rows != NONE)
         merged.offer(owners, table.rows[owners, places], table.squares[owners, places])
@@ -113,7 +113,7 @@ def pair_squares(
     if loops is not None:
         loops.pair_squares(points, i, others, j, squares)
         return rounded(squares)
-    size = rows_at_once(points, CHUNK_ENTRIES)
+    size = rows_at_once(points, PAIR_COORDINATES)
     for begin in range(0, len(i), size):
         chunk = slice(begin, begin + size)
         if issparse(points):
@@ -124,30 +124,23 @@ def pair_squares(
             terms = points.take(i[chunk], axis=0, mode="clip").astype(np.float64, copy=False)
             terms -= others.take(j[chunk], axis=0, mode="clip")
             terms *= terms
-            squares[chunk] = _sums_in_halves(terms)
+            # Add the last half of the columns to the first until one column is left. Each step is
+            # elementwise, so no library can reorder the sum, and the error grows with log D.
+            width = terms.shape[1]
+            while width > 1:
+                half = width // 2
+                terms[:, :half] += terms[:, width - half : width]
+                width -= half
+            squares[chunk] = terms[:, 0]
     return rounded(squares)
 
 
 def rounded(squares: NDArray) -> NDArray:
-    """Squares without their last twelve bits, to which the order of a sum matters.
+    """Drop the last twelve bits, which depend on the order of summation.
 
     >>> one, same, other = rounded(np.array([1.0, 1 + 1e-15, 1 + 1e-11]))
     >>> bool(one == same != other)
     True
     """
-    large = squares * (DIGITS * 2**53 + 1)
+    large = squares * (DIGITS * 2**53 + 1)  # Veltkamp's splitting
     return large - (large - squares)
-
-
-def _sums_in_halves(terms: NDArray) -> NDArray:
-    """The sums of the rows, the same on every processor; overwrites the terms.
-
-    The last half of the columns is added to the first, until one column is left. Each step is
-    elementwise, so no library may reorder it, and its error grows with log D instead of D.
-    """
-    width = terms.shape[1]
-    while width > 1:
-        half = width // 2
-        terms[:, :half] += terms[:, width - half : width]
-        width -= half
-    return terms[:, 0]

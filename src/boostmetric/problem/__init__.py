@@ -1,7 +1,7 @@
-"""The problem that is solved: minimize F(ρ(M)) + R(M) over M ⪰ 0.
+"""The optimization problem: minimize F(ρ(M)) + R(M) over M ⪰ 0.
 
-Comparisons, losses and regularizers, the operator that maps M to ⟨A_r, M⟩, blocks of terms, and the
-`Objective` that solvers query. No loops, no statuses.
+Comparisons, losses, regularizers, the operator that maps M to ⟨A_r, M⟩, blocks of terms, and the
+`Objective` that solvers query.
 """
 
 from boostmetric.problem.block import Block

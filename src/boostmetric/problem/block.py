@@ -1,12 +1,12 @@
-"""A block: part of the comparisons, and what they contribute to the objective.
+"""A block: part of the comparisons, and their contribution to the objective.
 
-With the comparisons in blocks b, F(ρ) follows from the values F_b, and the duals of all are those
-of each block times ∂F/∂F_b (`Loss.merge`: 1 for a sum, exp(F_b − F) for a log-sum-exp). Everything
-that a solver needs is linear in the duals, so a block returns its value and sums over its own
-comparisons, and `Objective` merges them in the order of the blocks.
+F(ρ) is a function of the values F_b of the blocks, and the duals are those of each block times
+∂F/∂F_b (`Loss.merge`: 1 for a sum, exp(F_b − F) for a log-sum-exp). All quantities that solvers use
+are linear in the duals, so a block returns its value and sums over its own comparisons, and
+`Objective` merges them in the order of the blocks.
 
-All that a block remembers follows from its data and the steps that led to M. One that has been
-lost is created again and repeats the steps with the same arithmetic, which gives the same bits.
+The state of a block is determined by its data and the steps that led to M. A lost block is created
+again and repeats the steps with the same arithmetic, which gives bitwise-identical results.
 """
 
 from __future__ import annotations
@@ -28,22 +28,19 @@ from boostmetric.problem.operators import Operator
 from boostmetric.problem.step import Position, Step
 
 MAX_ENTRIES = 1 << 25
-"""Measures of directions that are kept, at most (256 MB in float64). Beyond that, or with more than
-4·D directions, margins on a slice are computed through M and not by direction."""
+"""Maximum number of stored measures of directions (256 MB in float64). Beyond that, or with more
+than 4·D directions, margins on a slice are computed from M instead of by direction."""
 
 COLUMNS_AT_ONCE = 32
-"""Directions that are measured together. A group that grows is measured again, which takes less
-time than a scatter for more than 32 features."""
+"""Directions that are measured together. An incomplete group is measured again when directions are
+added, which takes less time than a scatter for more than 32 features."""
 
 ALL = slice(None)
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What a block contributes at some matrix.
-
-    `largest` is the largest |⟨A_r, M⟩|, `dual_sum` is Σ|u_r|.
-    """
+    """The contribution of a block to an `Evaluation`, which has the same attributes."""
 
     value: float
     dual_sum: float
@@ -53,14 +50,14 @@ class Part:
 
 
 class Block:
-    """Part of the terms of a problem, and where it is.
+    """Part of the terms of a problem, with its margins at M.
 
     Parameters
     ----------
     operator : the matrices A_r of these terms
     loss : F
     gaps, weights : arrays of shape (m,) in the dtype of the operator, or None
-    threads : share the chunks of the operator
+    threads : process the chunks of the operator
     """
 
     def __init__(
@@ -84,28 +81,28 @@ class Block:
         self._response: tuple[NDArray, NDArray] | None = None
         # The sum of the weights of the terms that each measure contributes to.
         self._measure_weights: NDArray | None = None
-        # The last point tried on a slice, with its margins and the loss there. A step usually goes
-        # to it, and need not compute it again.
+        # The last point evaluated on a slice, with its margins and loss. A step usually leads to
+        # it, and reuses them.
         self._tried: tuple[NDArray, NDArray, float, NDArray, tuple[float, NDArray]] | None = None
         self._projected: tuple[NDArray, Operator] | None = None
         self._probed: tuple[Operator, NDArray, NDArray, tuple[float, NDArray]] | None = None
 
     @property
     def nbytes(self) -> int:
-        """Approximate size in memory, without what queries keep."""
+        """Approximate size in memory, without cached results of queries."""
         held = [*vars(self.operator).values(), self.gaps, self.weights, self._margins]
         arrays = [each.data if issparse(each) else each for each in held]
         return sum(each.nbytes for each in arrays if isinstance(each, np.ndarray))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy knows no steps; it is sent them when it is asked for the first time.
+        # A copy has no steps; they are sent with its first query.
         return Block, (self.operator, self.loss, self.gaps, self.weights, self.threads)
 
-    # Queries at M, after the steps of a position. The result None means that the block does not
-    # know the steps before the first one, and has to be given all of them.
+    # Queries at M, after the steps of a position. They return None if the block has not received
+    # the steps before the first one; all steps must then be sent.
 
     def evaluate(self, position: Position, with_scatter: bool) -> Part | None:
-        """Value, sums and scatter; the scatter of many features is left to `scatter_product`."""
+        """Value, sums and scatter; for many features, use `scatter_product` for the scatter."""
         if not self._follow(position):
             return None
         value, duals = self._loss_here()
@@ -126,23 +123,22 @@ class Block:
     _scatter: NDArray | LinearOperator | None = None
 
     def margins_and_duals(self, position: Position) -> tuple[NDArray, NDArray] | None:
-        """ρ and u at M, of shape (m,), which must not be changed."""
+        """ρ and u at M, of shape (m,), which must not be modified."""
         if not self._follow(position):
             return None
         return self._margins, self._loss_here()[1]
 
     def along(self, position: Position, direction: NDArray, coef: float) -> NDArray | None:
-        """Sums at ρ + w·h for a coefficient w of a direction.
+        """Sums at ρ + w·h for a coefficient w of a direction with responses h.
 
-        They are F, Σ u·h and Σ|u·h|, and at w = 0 also Σ|u|, Σ|u|·h·max(h, 0) and
-        Σ|u|·h·min(h, 0).
+        F, Σ u·h and Σ|u·h|, and at w = 0 also Σ|u|, Σ|u|·h·max(h, 0) and Σ|u|·h·min(h, 0).
         """
         if not self._follow(position):
             return None
         h = self._responses(direction)
 
         def sums_of(number: int, duals: NDArray) -> NDArray:
-            """Over a chunk: Σ u·h, Σ|u·h| and, at w = 0, three more."""
+            """The sums over a chunk, without F."""
             part = h[self.operator.chunks[number]]
             products = duals * part
             sums = [products.sum(dtype=np.float64), np.abs(products).sum(dtype=np.float64), 0, 0, 0]
@@ -173,14 +169,14 @@ class Block:
     ) -> NDArray | None:
         """F at s·M + Σ_j w_j·v_j·v_jᵀ and its derivatives in s and w, of shape (2 + k,).
 
-        Without `with_scale` the derivative in s is not computed, and 0.
+        Without `with_scale`, the derivative in s is not computed and 0 is returned for it.
         """
         if not self._follow(position):
             return None
         operator, measures = self.operator, self._measures(directions)
 
         def slope_in_scale(number: int, duals: NDArray) -> NDArray:
-            """Over a chunk."""
+            """Σ u_r·⟨A_r, M⟩ over a chunk."""
             if not with_scale:
                 return np.zeros(1)
             part = operator.chunks[number]
@@ -207,11 +203,11 @@ class Block:
         margins_of = self._margins_after(Step(directions, coefs, scale))
         return float(np.abs(self._plus_gaps(self._joined(margins_of))).max())
 
-    # Queries that do not depend on M. M' = basis·Y·basisᵀ for a symmetric Y; without a basis, Y is
-    # M' itself. Scatters are in the coordinates of Y.
+    # Queries that do not depend on M. M' = basis·Y·basisᵀ for a symmetric Y; without a basis,
+    # M' = Y. Scatters are in the coordinates of Y.
 
     def response_sizes(self, directions: NDArray) -> NDArray:
-        """Σ_r c_r·|v_jᵀA_r v_j| or a little more for every direction, and Σ_r c_r at the end."""
+        """An upper bound on Σ_r c_r·|v_jᵀA_r v_j| for every direction, and Σ_r c_r at the end."""
         operator = self.operator
         weights = self.weights
         if weights is None:
@@ -237,9 +233,9 @@ class Block:
     def hessian_at(
         self, Y: NDArray, N: NDArray, basis: NDArray | None, is_alone: bool
     ) -> tuple[float, float, NDArray | None, NDArray]:
-        """F, its change along N, the scatter and Σ_rs F''_rs·⟨A_s, N⟩·A_r, for this block.
+        """F, its derivative along N, the scatter and Σ_rs F''_rs·⟨A_s, N⟩·A_r, for this block.
 
-        The scatter is needed to merge several blocks, and None if the block is alone.
+        The scatter is used to merge several blocks, and None if there is only one.
         """
         operator, margins, (value, duals) = self._probe(Y, basis)
         change = operator.values_of(N)
@@ -249,14 +245,15 @@ class Block:
         return value, slope, scatter, operator.scatter_matrix(curved)
 
     def absolute_scatter_at(self, Y: NDArray, basis: NDArray | None) -> tuple[float, bool, NDArray]:
-        """F, whether Σ |u_r|·|A_r| at M' is not 0, and this sum, or Σ |A_r| if it is.
+        """F, whether Σ |u_r|·|A_r| at M' is nonzero, and this sum, or Σ |A_r| if it is zero.
 
-        It is 0 if all u_r are 0, or all but those of comparisons of equal points.
+        It is zero if u_r = 0 or A_r = 0 (comparisons of equal points) for all r.
         """
         operator, _, (value, duals) = self._probe(Y, basis)
         scatter = operator.absolute_scatter(np.abs(duals))
-        counts = bool(scatter.any())
-        return value, counts, scatter if counts else operator.absolute_scatter(np.ones_like(duals))
+        if scatter.any():
+            return value, True, scatter
+        return value, False, operator.absolute_scatter(np.ones_like(duals))
 
     def _part(
         self, value: float, duals: NDArray, margins: NDArray, scatter: NDArray | None
@@ -270,7 +267,7 @@ class Block:
         )
 
     def _follow(self, position: Position) -> bool:
-        """Take the steps, unless it is not known what came before them."""
+        """Take the steps of a position; return False if earlier steps are missing."""
         known = self._n_steps if position.epoch == self._epoch else 0
         if position.first and not position.first <= known <= position.last:
             return False
@@ -297,7 +294,7 @@ class Block:
         self._n_steps += 1
 
     def _margins_after(self, step: Step) -> Callable[[int], NDArray]:
-        """The margins after a step from M, chunk by chunk."""
+        """A function that computes the margins of a chunk after a step from M."""
         operator: Operator = self.operator
         dtype: Any = operator.dtype
         h = combined = values = None
@@ -331,10 +328,10 @@ class Block:
         return np.concatenate(self.threads.map(margins_of, self._numbers))
 
     def _measures(self, directions: NDArray) -> NDArray | None:
-        """The measures (P, k) of directions, or None if they are too many to be kept.
+        """The measures (P, k) of directions, or None if there are too many to store.
 
-        Products round by the number of columns, so columns are measured in fixed groups: the bits
-        do not depend on which of the first groups are known from an earlier query.
+        Rounding of products depends on the number of columns, so directions are measured in fixed
+        groups: results do not depend on which groups are known from an earlier query.
         """
         k, operator = directions.shape[1], self.operator
         if k > min(4 * operator.n_features, MAX_ENTRIES // operator.n_measures):
@@ -349,7 +346,7 @@ class Block:
             if np.array_equal(known[:, :whole_groups], directions[:, :whole_groups]):
                 n_known = whole_groups
                 parts = [measures[:, :n_known]] if n_known else []
-        for begin in range(n_known, max(1, k), COLUMNS_AT_ONCE):  # also for no directions at all
+        for begin in range(n_known, max(1, k), COLUMNS_AT_ONCE):  # once if there are no directions
             columns = directions[:, begin : begin + COLUMNS_AT_ONCE]
             parts.append(operator.measures(np.ascontiguousarray(columns)))
         measures = parts[0] if len(parts) == 1 else np.column_stack(parts)
@@ -367,25 +364,25 @@ class Block:
         return combined
 
     def _weigh(self, weights_of: Callable[[int], NDArray], measures: NDArray) -> NDArray:
-        """measuresᵀ·weights, of shape (k,), in float64, from the weights of a chunk of measures."""
+        """measuresᵀ·weights, of shape (k,), in float64; `weights_of` gives those of a chunk."""
         chunks = self.operator.measure_chunks
 
         def weigh_chunk(number: int) -> NDArray:
-            # Unlike @, np.dot lets other threads work meanwhile.
+            # Unlike @, np.dot releases the global interpreter lock.
             return np.dot(weights_of(number), measures[chunks[number]]).astype(np.float64)
 
         return sum_in_order(self.threads.map(weigh_chunk, range(len(chunks))))
 
     def _responses(self, direction: NDArray) -> NDArray:
         if self._response is None or not np.array_equal(self._response[0], direction):
-            # In this order in memory, whatever array it is a column of: products round by it.
+            # Rounding of products depends on the memory layout.
             self._response = direction, self.operator.responses(np.ascontiguousarray(direction))
         return self._response[1]
 
     def _probe(
         self, Y: NDArray, basis: NDArray | None
     ) -> tuple[Operator, NDArray, tuple[float, NDArray]]:
-        """The operator in the coordinates of Y, and margins and loss at M'; the last are kept."""
+        """The operator in the coordinates of Y, and margins and loss at M', which are cached."""
         operator = self.operator
         if basis is not None:
             if self._projected is None or not np.array_equal(self._projected[0], basis):
@@ -406,7 +403,7 @@ class Block:
         return self._at_margins
 
     def _loss(self, margins: NDArray) -> tuple[float, NDArray]:
-        """F(ρ) and the duals; raises a NotANumberError if they are NaN."""
+        """F(ρ) and the duals."""
         parts = self.operator.chunks
         return self._evaluate(lambda number: margins[parts[number]], lambda *_: np.zeros(0))[1]
 
@@ -415,15 +412,15 @@ class Block:
         margins_of: Callable[[int], NDArray],
         sums_of: Callable[[int, NDArray], NDArray],
     ) -> tuple[NDArray, tuple[float, NDArray], NDArray]:
-        """Margins, F and the duals there, and sums over terms that are linear in the duals.
+        """Margins, F with its duals, and sums that are linear in the duals.
 
-        All of it in one go for each chunk, as waking the threads takes time. Raises a
+        Each chunk is processed in one call, because waking the threads takes time. Raises a
         NotANumberError if F or a dual is NaN.
 
         Parameters
         ----------
-        margins_of : the margins of a chunk, by its number
-        sums_of : an array to be summed over all chunks, from the number of a chunk and its duals
+        margins_of : maps the number of a chunk to its margins
+        sums_of : maps the number of a chunk and its duals to an array, which is summed over chunks
         """
         loss, parts = self.loss, self.operator.chunks
         if not self._has_chunks:
@@ -456,7 +453,7 @@ class Block:
     def _sum_over_chunks(
         self, sums_of: Callable[[int, NDArray], NDArray], duals: NDArray
     ) -> NDArray:
-        """The same sums for duals that are known."""
+        """The sums of `_evaluate` for given duals."""
         parts = self.operator.chunks
         found = self.threads.map(
             lambda number: sums_of(number, duals[parts[number]]), self._numbers
@@ -471,4 +468,4 @@ class Block:
 
 
 Recipe = Callable[[Threads], Block]
-"""Creates a block, wherever an engine puts it."""
+"""Creates a block, in the process that will hold it."""

@@ -1,17 +1,18 @@
-"""The operator of comparisons of points, by the Laplacian of a graph.
+"""The operator of comparisons of points, computed with a graph Laplacian.
 
 The scatter Â = Σ_r u_r·A_r is a sum over m comparisons of matrices
-A_r = (a_i − a_k)(a_i − a_k)ᵀ − (a_i − a_j)(a_i − a_j)ᵀ that are never formed. Collect the duals by
-pair, q_p = Σ_{r: far=p} u_r − Σ_{r: near=p} u_r; then Â = Σ_p q_p·(x_i − x_j)(x_i − x_j)ᵀ = Xᵀ·L·X,
-where L is the Laplacian of the graph with the edge weights q: L = diag(d) − (U + Uᵀ), U holding q_p
-at (i, j) and d the row sums. So L = H + Hᵀ for the half H = ½·diag(d) − U, which is sparse with
-P + n entries, and Â = S + Sᵀ for S = Xᵀ(H·X).
+A_r = (x_i − x_k)(x_i − x_k)ᵀ − (x_i − x_j)(x_i − x_j)ᵀ, which are never formed. Summing the duals
+by pair, q_p = Σ_{r: far=p} u_r − Σ_{r: near=p} u_r, gives
+Â = Σ_p q_p·(x_i − x_j)(x_i − x_j)ᵀ = Xᵀ·L·X, where L is the Laplacian of the graph with edge
+weights q: L = diag(d) − (U + Uᵀ), where U has entry q_p at (i, j) and d are the row sums. Hence
+L = H + Hᵀ for H = ½·diag(d) − U, which is sparse with P + n entries, and Â = S + Sᵀ for
+S = Xᵀ(H·X).
 
-Points are kept in an order (reverse Cuthill–McKee) in which those of a pair are close together, and
-S is summed over chunks of rows: most of what is read is then still in the cache.
+Points are sorted (reverse Cuthill–McKee) such that the points of a pair are close together, and S
+is summed over chunks of rows, so most memory accesses hit the cache.
 
-Threads share chunks of rows, pairs and comparisons. The chunks depend on the data only, and partial
-sums are added in their order, so the results do not depend on the number of threads.
+Threads process chunks of rows, pairs and comparisons. The chunks depend only on the data, and
+partial sums are added in their order, so results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ from scipy.sparse import csr_matrix, issparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import LinearOperator
 
-from boostmetric.data.points import Points, as_points, binary_exponent, centred, rows_at_once, scale
+from boostmetric.data.points import (
+    Points,
+    as_points,
+    binary_exponent,
+    centered,
+    rows_at_once,
+    scale,
+)
 from boostmetric.engines import Threads
 from boostmetric.metric import Metric
 from boostmetric.neighbors import compiled_loops
@@ -35,20 +43,20 @@ from boostmetric.problem.comparisons import Comparisons
 from boostmetric.problem.operators import Operator, symmetric_operator
 
 CHUNK_ENTRIES = 1 << 18
-"""Numbers in a chunk of rows or pairs (1 MB in float32), so that it stays in the cache."""
+"""Entries of a chunk of rows or pairs: 1 MB in float32, which fits into the cache."""
 
 MAX_EXPONENT = 500
-"""Of the size of the points: coefficients have the inverse of its square, in float64."""
+"""Limit of the exponent of the points: coefficients scale with 4**-exponent, in float64."""
 
 MAX_SPANS = 16
-"""Partial sums of shape (D, D) at most; each is the sum over a span of consecutive chunks."""
+"""Maximum number of partial sums of shape (D, D), each over a span of consecutive chunks."""
 
 MIN_CHUNK = 100_000
-"""Comparisons or pairs in a chunk, at least, unless there are fewer. A thread needs the interpreter
-before each of some thirty array operations on a chunk, so smaller chunks gain nothing."""
+"""Minimum number of comparisons or pairs in a chunk. A thread acquires the interpreter lock for
+each of some thirty array operations on a chunk, so smaller chunks gain nothing."""
 
 MAX_CHUNKS = 64
-"""Chunks, at most; with more, the interpreter would take a noticeable part of the time."""
+"""Maximum number of chunks; with more, the interpreter takes a noticeable share of the time."""
 
 
 class ComparisonOperator(Operator):
@@ -56,16 +64,15 @@ class ComparisonOperator(Operator):
 
     Parameters
     ----------
-    X : array of shape (n, D), dense or sparse, float32 or float64; a centered copy is kept, because
-        distances do not depend on the origin. Of a sparse array, only features that are stored for
-        most points are centered (see `points`), and it stays sparse
-    comparisons : Comparisons of the rows of X; their gaps and weights are not used here
+    X : array of shape (n, D), dense or sparse, float32 or float64; a centered copy is stored, which
+        reduces rounding errors. Sparse arrays stay sparse: only features that are stored for most
+        points are centered (see `points`)
+    comparisons : Comparisons of the rows of X; gaps and weights are ignored
     exponent : the points are divided by 2**exponent, which is exact, and the matrices by
-        4**exponent, which is the `unit`. None chooses it such that the largest coordinate is about
-        1, so that squares neither overflow nor underflow
-    is_centered : whether the origin is close to the points already, so that they stay where they
-        are
-    threads : share the work; one thread by default
+        4**exponent, the `unit`. None chooses it such that the largest coordinate is about 1, so
+        that squares neither overflow nor underflow
+    is_centered : whether X is centered already
+    threads : process the chunks; one thread by default
 
     Examples
     --------
@@ -96,7 +103,7 @@ class ComparisonOperator(Operator):
         ends = np.sort(place[comparisons.pairs], axis=1)
         by_row = np.lexsort((ends[:, 1], ends[:, 0]))
         pair = np.argsort(by_row)
-        self.X: Points = X[order] if is_centered else centred(X, order)
+        self.X: Points = X[order] if is_centered else centered(X, order)
         self.exponent = binary_exponent(self.X) if exponent is None else exponent
         if abs(self.exponent) > MAX_EXPONENT:
             raise ValueError(
@@ -104,7 +111,7 @@ class ComparisonOperator(Operator):
                 "are out of the range of float64. Scale X."
             )
         if self.exponent:
-            if self.X is X:  # a sparse array need not have been copied
+            if self.X is X:  # `centered` does not always copy a sparse array
                 self.X = X.copy()
             scale(self.X, -self.exponent)
             self.unit = 4.0**self.exponent
@@ -148,9 +155,9 @@ class ComparisonOperator(Operator):
         return self._measure_chunks
 
     def scatter(self, duals: NDArray) -> NDArray | LinearOperator:
-        """Â = Σ_r u_r·A_r = XᵀLX, as a matrix, or as an operator if D is large.
+        """Â = Σ_r u_r·A_r = XᵀLX, a matrix, or a LinearOperator if D is large.
 
-        The matrix costs O(m + P·D + n·D²), one product with the operator O(m + P + n·D).
+        The matrix takes O(m + P·D + n·D²), one product with the operator O(m + P + n·D).
         """
         if self.is_dense:
             return self.scatter_matrix(duals)
@@ -172,7 +179,7 @@ class ComparisonOperator(Operator):
         return self._sum_of_pairs(self.collect(duals))
 
     def absolute_scatter(self, duals: NDArray) -> NDArray:
-        """Σ_r u_r·|A_r| or more: the sum of the matrices of both pairs of r, of shape (D, D)."""
+        """An upper bound on Σ_r u_r·|A_r|, adding the matrices of both pairs, of shape (D, D)."""
         return self._sum_of_pairs(self.collect_sizes(duals))
 
     def responses(self, direction: NDArray) -> NDArray:
@@ -185,7 +192,7 @@ class ComparisonOperator(Operator):
         squares = np.empty((self.n_measures, directions.shape[1]), dtype=self.dtype)
 
         def fill(pairs: slice) -> None:
-            # With mode="raise", NumPy would copy the result once more.
+            # With mode="raise", NumPy would buffer the result.
             part = projection.take(self._i[pairs], axis=0, out=squares[pairs], mode="clip")
             part -= projection.take(self._j[pairs], axis=0, mode="clip")
             part *= part
@@ -195,7 +202,7 @@ class ComparisonOperator(Operator):
         return squares
 
     def expand(self, squares: NDArray) -> NDArray:
-        """From squared distances of the pairs to those of far less those of near, shape (m,)."""
+        """Squared distances of the far pairs minus those of the near pairs, of shape (m,)."""
         parts = self.threads.map(
             lambda number: self.expand_chunk(squares, number), range(len(self.chunks))
         )
@@ -223,24 +230,24 @@ class ComparisonOperator(Operator):
         return collected
 
     def values_of(self, matrix: NDArray) -> NDArray:
-        """⟨A_r, N⟩ for a symmetric matrix N that need not be positive, shape (m,).
+        """⟨A_r, N⟩ for any symmetric matrix N, of shape (m,).
 
-        With N = QΛQᵀ the squared distances are Σ_d Λ_d·((x_i − x_j)ᵀq_d)². O(n·D·d + P·d) for d
-        eigenvalues that are not zero.
+        With N = QΛQᵀ, the squared distances are Σ_d Λ_d·((x_i − x_j)ᵀq_d)². O(n·D·d + P·d) for d
+        nonzero eigenvalues.
         """
         values, vectors = eigh(matrix)
         used = np.abs(values) > np.finfo(np.float64).eps * np.abs(values).max()
         return self._sum_of_measures(vectors[:, used], values[used])
 
     def values(self, metric: Metric) -> NDArray:
-        """⟨A_r, M⟩ by the distances of the pairs, of shape (m,)."""
+        """⟨A_r, M⟩ from the distances of the pairs, of shape (m,)."""
         return self._sum_of_measures(metric.components.T, np.ones(len(metric.components)))
 
     def _sum_of_measures(self, directions: NDArray, factors: NDArray) -> NDArray:
-        """Σ_d factors_d·((x_i − x_j)ᵀv_d)² of far less that of near, of shape (m,)."""
+        """Σ_d factors_d·((x_i − x_j)ᵀv_d)², far minus near, of shape (m,)."""
         squares = np.zeros(self.n_measures, dtype=self.dtype)
         factors = factors.astype(self.dtype)
-        # So many columns at a time that their products with the points take no more memory than X.
+        # Projections take at most as much memory as X, also if it is sparse.
         width = max(1, self.X.size // max(1, self.X.shape[0]))
         for begin in range(0, directions.shape[1], width):
             columns = slice(begin, begin + width)
@@ -262,7 +269,6 @@ class ComparisonOperator(Operator):
         """Σ_p q_p·(x_i − x_j)(x_i − x_j)ᵀ, of shape (D, D)."""
         H = self._half_laplacian(q)
         n, size = self.X.shape[0], rows_at_once(self.X, CHUNK_ENTRIES)
-        # Numba's loop is worth its loading, half a second, for much work only.
         loops = None if issparse(self.X) else compiled_loops(H.nnz * self.n_features)
 
         def half_of(span: slice) -> NDArray:
@@ -292,7 +298,7 @@ class ComparisonOperator(Operator):
         """H = ½·diag(d) − U for the graph with the weights q."""
         n, P = self.X.shape[0], self.n_measures
         degree = np.bincount(self._i, q, n) + np.bincount(self._j, q, n)
-        # Pairs are sorted by row: with the diagonal first in each row they are a CSR matrix.
+        # Pairs are sorted by row; with the diagonal first in each row, they form a CSR matrix.
         entries = np.empty(P + n, dtype=self.dtype)
         entries[self._slots] = -q
         entries[self._row_starts[:-1]] = degree / 2
@@ -310,7 +316,7 @@ class ComparisonOperator(Operator):
 
 
 def chunks(n: int, size: int) -> list[slice]:
-    """Consecutive slices of so many rows that cover n of them.
+    """Consecutive slices of `size` rows that cover n rows.
 
     >>> chunks(5, 2)
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
@@ -319,7 +325,7 @@ def chunks(n: int, size: int) -> list[slice]:
 
 
 def even_chunks(n: int, least: int) -> list[slice]:
-    """Chunks of about equal size, of no fewer than `least` rows.
+    """Chunks of about equal size, of at least `least` rows.
 
     Their number is a power of two, so that two or four threads share them evenly.
 
@@ -331,7 +337,7 @@ def even_chunks(n: int, least: int) -> list[slice]:
 
 
 def incidence(far: NDArray, near: NDArray, n_pairs: int, dtype: np.dtype) -> csr_matrix:
-    """The matrix (m, P) that has 1 in the column far_r and −1 in the column near_r of row r.
+    """The matrix (m, P) with 1 at (r, far_r) and −1 at (r, near_r).
 
     >>> incidence(np.array([1, 2]), np.array([0, 0]), 3, np.dtype(float)).toarray()
     array([[-1.,  1.,  0.],
@@ -344,7 +350,7 @@ def incidence(far: NDArray, near: NDArray, n_pairs: int, dtype: np.dtype) -> csr
 
 
 def sum_in_order(parts: list[NDArray]) -> NDArray:
-    """The sum of arrays, which may be overwritten, in their order."""
+    """The sum of arrays in the given order; overwrites the first."""
     total = parts[0]
     for part in parts[1:]:
         total += part
@@ -352,7 +358,7 @@ def sum_in_order(parts: list[NDArray]) -> NDArray:
 
 
 def near_order(pairs: NDArray, n: int) -> NDArray:
-    """An order of n points in which those of a pair are close together.
+    """An order of n points in which the points of a pair are close together.
 
     >>> near_order(np.array([[0, 2], [1, 3], [2, 3]]), 4).tolist()
     [1, 3, 2, 0]

@@ -15,7 +15,7 @@ from boostmetric._validation import finite, non_negative
 from boostmetric._warn import warn
 from boostmetric.data.dask_points import DaskPoints
 from boostmetric.data.labels import Labels, check_labels, label_array
-from boostmetric.data.pairs import are_same, drawn_triplets
+from boostmetric.data.pairs import are_same, draw_triplets
 from boostmetric.data.points import Points, as_floats
 from boostmetric.engines import Threads, single_blas_thread
 from boostmetric.neighbors import (
@@ -31,9 +31,9 @@ from boostmetric.neighbors import (
 class Comparisons:
     """m statements "d²(far_r) − d²(near_r) > gap_r" about pairs of rows of a matrix X.
 
-    Made by `from_labels`, `from_triplets`, `from_quadruplets`, `from_pairs` or `from_people`; sets
-    are joined by `+` and chosen from by `comparisons[rows]`. Points are named by their row number,
-    never copied: memory is O(m).
+    Created by `from_labels`, `from_triplets`, `from_quadruplets`, `from_pairs` or `from_people`.
+    `a + b` concatenates two sets, `comparisons[rows]` selects a subset. Points are referred to by
+    row number, not copied: O(m) memory.
 
     Attributes
     ----------
@@ -42,8 +42,8 @@ class Comparisons:
     near, far : arrays of shape (m,), positions in `pairs`
     gaps : array of shape (m,), or None if all are 0
     weights : array of shape (m,), or None if all are 1
-    n_points : the number of rows of X that was stated when the comparisons were made, or None
-    recall : share of the true neighbours that an index found, or None where none was used
+    n_points : the number of rows of X if it was given, or None
+    recall : share of the true neighbors that an index found, or None without an index
 
     Examples
     --------
@@ -81,34 +81,34 @@ class Comparisons:
         n_jobs: int | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> Comparisons:
-        """Every point is nearer to its nearest points of the same class than to those of others.
+        """Each point is closer to the nearest points of its class than to those of other classes.
 
-        For each point the `n_targets` nearest points of its class times the `n_impostors` nearest
-        of the other classes, as in the paper's experiments: n·n_targets·n_impostors comparisons.
-        Of points that are equal in coordinates and class one stands for all, and none is its own
-        duplicate's target.
+        Each point is combined with its `n_targets` nearest points of the same class and its
+        `n_impostors` nearest points of other classes, as in the paper's experiments:
+        n·n_targets·n_impostors comparisons. Of duplicates with the same class, the first represents
+        all, and duplicates of a point are not its targets.
 
-        Where points have several labels, targets are the nearest points that share one, impostors
-        the nearest that share none. A point without any label has no targets, and so no comparisons
-        of its own, but may be an impostor.
+        With multilabel targets, the targets of a point are the nearest points that share a label
+        with it, impostors the nearest that share none. A point without labels has no targets, but
+        may be an impostor.
 
         Parameters
         ----------
         X : array of shape (n, D), dense or sparse
-        y : array of shape (n,), labels of any type that can be sorted; or an indicator of shape
+        y : array of shape (n,), labels of any sortable type; or an indicator matrix of shape
             (n, L), dense or sparse, of 0 and 1
-        n_targets, n_impostors : numbers of neighbours; where a class has fewer, those that exist
-            are used, with a warning
+        n_targets, n_impostors : numbers of neighbors; if a class has fewer, the available ones are
+            used, with a warning
         index : None for an exact search, "faiss" (`boostmetric[approximate]`), or an object with
-            `fit(X)` and `kneighbors(X, n_neighbors)`; the share of true neighbors that such an
-            index finds is measured on a sample and stored in `recall`. Sparse X and multilabel
-            targets require None
-        sample_weight : array of shape (n,), the weight of the comparisons that a point is the
-            first point of. A point of weight 0 takes no part at all
-        n_jobs : number of threads of the search, on which the result does not depend; None uses the
-            cores available to the process
-        should_stop : called repeatedly during an exact search; a true result raises
-            `boostmetric.engines.StopRequested`
+            `fit(X)` and `kneighbors(X, n_neighbors)`; the share of true neighbors that the index
+            finds is measured on a sample and stored in `recall`. Sparse X and multilabel targets
+            require None
+        sample_weight : array of shape (n,), the weight of the comparisons with this anchor. Points
+            of weight 0 are ignored
+        n_jobs : number of threads, which does not affect the result; None uses the cores available
+            to the process
+        should_stop : called repeatedly during an exact search; if it returns True,
+            `boostmetric.engines.StopRequested` is raised
 
         Examples
         --------
@@ -119,7 +119,7 @@ class Comparisons:
         known = label_array(y)
         if points.ndim != 2 or known.shape[:1] != points.shape[:1] or known.shape[1:] == (1,):
             raise ValueError(
-                f"X of shape (n, D) and n labels are needed; got {points.shape} and {known.shape}."
+                f"X must have shape (n, D) and y n labels; got {points.shape} and {known.shape}."
             )
         labels, weights = check_labels(known, sample_weight)
         for name, number in (("n_targets", n_targets), ("n_impostors", n_impostors)):
@@ -130,7 +130,7 @@ class Comparisons:
                 )
         rows = np.arange(len(labels)) if weights is None else np.flatnonzero(weights > 0)
         labels = labels[rows]
-        with single_blas_thread():  # the threads of the search share out the work
+        with single_blas_thread():  # the search has its own threads
             targets, impostors, recall = _nearest(
                 points, rows, labels, (n_targets, n_impostors), index, n_jobs, should_stop
             )
@@ -153,14 +153,14 @@ class Comparisons:
         weights: ArrayLike | None = None,
         n_points: int | None = None,
     ) -> Comparisons:
-        """Rows (a, b, c): a is nearer to b than to c.
+        """Rows (a, b, c): a is closer to b than to c.
 
         Parameters
         ----------
         triplets : array of shape (m, 3) of row numbers
-        gaps : how much larger the squared distance is to be; a number or one per comparison
-        weights : how much a comparison counts, ≥ 0; a number or one per comparison
-        n_points : the number of rows of X, if it is to be checked when X comes
+        gaps : required differences of the squared distances; a number or one per comparison
+        weights : weights ≥ 0; a number or one per comparison
+        n_points : the number of rows of X; if given, a different X is rejected
 
         Examples
         --------
@@ -180,7 +180,7 @@ class Comparisons:
         weights: ArrayLike | None = None,
         n_points: int | None = None,
     ) -> Comparisons:
-        """Rows (a, b, c, d): a and b are nearer to each other than c and d.
+        """Rows (a, b, c, d): a and b are closer to each other than c and d.
 
         Parameters as in `from_triplets`.
 
@@ -203,14 +203,14 @@ class Comparisons:
         weights: ArrayLike | None = None,
         n_points: int | None = None,
     ) -> Comparisons:
-        """Pairs with label +1 are to be nearer than their threshold, those with −1 farther.
+        """Pairs with y = 1 are closer than their threshold, those with y = −1 farther apart.
 
         Parameters
         ----------
         pairs : array of shape (m, 2) of row numbers
         y : array of shape (m,), +1 for similar and −1 for dissimilar
-        thresholds : positive squared distances; a number or one per pair. For a margin between
-            the two kinds, give similar pairs a lower one
+        thresholds : positive squared distances; a number or one per pair. For a margin, use lower
+            thresholds for similar pairs
         weights, n_points : as in `from_triplets`
 
         Examples
@@ -244,18 +244,18 @@ class Comparisons:
         *,
         random_state: int | np.random.RandomState | None = None,
     ) -> Comparisons:
-        """Two images of a person are nearer than an image of another: triplets for verification.
+        """Two images of a person are closer than an image of another: triplets for verification.
 
-        As the paper's on faces: (i, j) is a pair of one person, in either order, and k an image of
-        another. Of all such (i, j, k) so many are drawn, none twice. Images that no pair names take
-        no part, so the pairs of some folds say nothing of the others.
+        As in the paper's experiment on faces, (i, j) is a pair of one person, in either order, and
+        k an image of another person. `n_triplets` of all such triplets are drawn without
+        replacement. Only images in `pairs` are used, so that pairs of other folds stay unseen.
 
         Parameters
         ----------
-        pairs : array of shape (m, 2) of row numbers, of the same person or of two
-        people : array of shape (n,), who is on each row of X, of any type that can be sorted
-        n_triplets : how many to draw
-        random_state : chooses them
+        pairs : array of shape (m, 2) of row numbers, of the same person or of two persons
+        people : array of shape (n,), the person in each row of X, of any sortable type
+        n_triplets : number of triplets
+        random_state : seed or generator
 
         Examples
         --------
@@ -265,7 +265,7 @@ class Comparisons:
         """
         rows, who = _indices("pairs", pairs, 2), Labels.of(people).codes
         _check_ends(rows)
-        triplets = drawn_triplets(rows, who, n_triplets, check_random_state(random_state))
+        triplets = draw_triplets(rows, who, n_triplets, check_random_state(random_state))
         return cls.from_triplets(triplets, n_points=len(who))
 
     @classmethod
@@ -277,19 +277,19 @@ class Comparisons:
         weights: ArrayLike | None,
         n_points: int | None,
     ) -> Comparisons:
-        """From arrays (m, 2) of the near and the far pairs, in any order of their ends."""
+        """From near and far pairs, arrays of shape (m, 2); the order within a pair is arbitrary."""
         if len(near) == 0:
-            raise ValueError("there are no comparisons: at least one is needed.")
+            raise ValueError("At least one comparison is required; got none.")
+        # One number per pair: low·base + high, and 0 for a point with itself.
         base = int(max(near.max(), far.max())) + 1
-        keys, inverse = np.unique(
-            np.concatenate([_keys(near, base), _keys(far, base)]), return_inverse=True
-        )
+        low, high = np.sort(np.concatenate([near, far]), axis=1).T
+        keys, inverse = np.unique(np.where(low == high, 0, low * base + high), return_inverse=True)
         positions = inverse.reshape(2, -1)
         if len(same := np.flatnonzero(positions[0] == positions[1])):
             raise ValueError(
-                f"the near and the far pair of comparison {same[0]} are the same, "
-                f"{near[same[0]].tolist()} and {far[same[0]].tolist()}; {len(same)} comparisons "
-                "are like this. Drop them: no metric can satisfy them."
+                f"The near and far pairs of {len(same)} comparisons are the same; the first is "
+                f"comparison {same[0]} with {near[same[0]].tolist()} and {far[same[0]].tolist()}. "
+                "No metric satisfies these comparisons; drop them."
             )
         made = cls(
             pairs=np.stack([keys // base, keys % base], axis=1),
@@ -304,7 +304,7 @@ class Comparisons:
         return made
 
     def __getitem__(self, rows: NDArray | slice) -> Comparisons:
-        """The chosen comparisons."""
+        """A subset of the comparisons."""
         used, inverse = np.unique([self.near[rows], self.far[rows]], return_inverse=True)
         near, far = inverse.reshape(2, -1)
         return replace(
@@ -322,42 +322,51 @@ class Comparisons:
             return NotImplemented
         if None not in (self.n_points, other.n_points) and self.n_points != other.n_points:
             raise ValueError(
-                f"comparisons of {self.n_points} and of {other.n_points} points cannot be joined."
+                f"Comparisons of {self.n_points} and {other.n_points} points cannot be joined."
             )
+
+        def joined(name: str, default: float) -> NDArray | None:
+            one, two = getattr(self, name), getattr(other, name)
+            if one is None and two is None:
+                return None
+            one = np.full(len(self), default) if one is None else one
+            two = np.full(len(other), default) if two is None else two
+            return np.concatenate([one, two])
+
         return Comparisons._from_ends(
             np.concatenate([self.pairs[self.near], other.pairs[other.near]]),
             np.concatenate([self.pairs[self.far], other.pairs[other.far]]),
-            _joined(self.gaps, other.gaps, (len(self), len(other)), 0.0),
-            _joined(self.weights, other.weights, (len(self), len(other)), 1.0),
+            joined("gaps", 0.0),
+            joined("weights", 1.0),
             self.n_points if other.n_points is None else other.n_points,
         )
 
     @property
     def n_counted(self) -> int:
-        """The number of those of positive weight."""
+        """The number of comparisons with positive weight."""
         return len(self) if self.weights is None else int(np.count_nonzero(self.weights > 0))
 
     def counted(self) -> Comparisons:
-        """Those of positive weight; a ValueError if there is none."""
+        """The comparisons with positive weight; raises a ValueError if all weights are 0."""
         if self.weights is None:
             return self
         positive = np.flatnonzero(self.weights > 0)
         if len(positive) == 0:
-            raise ValueError("all comparisons have weight 0: at least one must count.")
+            raise ValueError("All comparisons have weight 0; at least one must be positive.")
         return self[positive]
 
     def check_points(self, n_points: int) -> None:
-        """Raise a ValueError unless the comparisons are about a matrix of `n_points` rows."""
+        """Raise a ValueError unless the comparisons refer to a matrix of `n_points` rows."""
         highest = int(self.pairs.max())
         if highest >= n_points:
             raise ValueError(
-                f"a comparison names row {highest}, but X has {n_points} rows (0 to "
-                f"{n_points - 1}). Row numbers refer to the X given to fit."
+                f"The comparisons contain row {highest}, but X has {n_points} rows (0 to "
+                f"{n_points - 1}). Row numbers refer to the X passed to fit."
             )
         if self.n_points not in (None, n_points):
             raise ValueError(
-                f"the comparisons are about {self.n_points} points, but X has {n_points} rows. "
-                "Give the X that they were made for; a cross-validation split of it is not that."
+                f"The comparisons were created for {self.n_points} points, but X has {n_points} "
+                "rows. Pass the complete X; a cross-validation split of it has other row numbers."
             )
 
 
@@ -370,12 +379,12 @@ def _nearest(
     n_jobs: int | None,
     should_stop: Callable[[], bool] | None,
 ) -> tuple[NDArray, NDArray, float | None]:
-    """Targets and impostors among some rows, and the recall of the index if there is one."""
+    """Targets and impostors among some rows, and the recall of the index, if any."""
     if index is not None and (issparse(X) or labels.classes is None):
         what = "sparse X" if issparse(X) else "multilabel targets"
         raise ValueError(
             f"index={index!r:.80} does not work with {what}. Use index=None"
-            + (", or reduce X by TruncatedSVD first." if issparse(X) else ".")
+            + (", or reduce X with TruncatedSVD first." if issparse(X) else ".")
         )
     if isinstance(X, DaskPoints):
         return nearest_in_parts(X, rows, labels, n_neighbors, index)
@@ -391,7 +400,7 @@ def _nearest(
 
 
 def _triplets(targets: NDArray, impostors: NDArray) -> NDArray:
-    """Each point with each of its targets and each of its impostors, of shape (m, 3).
+    """All triplets of a point, one of its targets and one of its impostors, of shape (m, 3).
 
     >>> _triplets(np.array([[1, 2]]), np.array([[3, NONE]])).tolist()
     [[0, 1, 3], [0, 2, 3]]
@@ -405,12 +414,9 @@ def _triplets(targets: NDArray, impostors: NDArray) -> NDArray:
 
 
 def _warn_of_missing(labels: Labels, neighbors: NDArray, kind: str) -> None:
-    """Warn if points have fewer neighbors than requested, naming a class or label set.
-
-    Points without a label have none on purpose.
-    """
+    """Warn if points with labels have fewer neighbors than requested, naming a class or set."""
     found, wanted = (neighbors != NONE).sum(axis=1), neighbors.shape[1]
-    few = labels.labelled & (found < wanted)
+    few = labels.labeled & (found < wanted)
     if few.any():
         worst = int(np.argmin(np.where(few, found, wanted)))
         affected = len(np.unique(labels.codes[few]))
@@ -422,50 +428,32 @@ def _warn_of_missing(labels: Labels, neighbors: NDArray, kind: str) -> None:
         )
 
 
-def _keys(ends: NDArray, base: int) -> NDArray:
-    """One number for each pair of rows, whatever their order; 0 for a point with itself."""
-    low, high = np.minimum(ends[:, 0], ends[:, 1]), np.maximum(ends[:, 0], ends[:, 1])
-    keys: NDArray = np.where(low == high, 0, low * base + high)
-    return keys
-
-
 def _check_ends(rows: NDArray) -> None:
-    """Refuse a pair that is a point with itself."""
+    """Reject pairs of a point with itself."""
     if len(itself := np.flatnonzero(rows[:, 0] == rows[:, 1])):
-        raise ValueError(f"pair {itself[0]} is a point with itself, {rows[itself[0]].tolist()}.")
+        raise ValueError(
+            f"Pairs must consist of two points; pair {itself[0]} is {rows[itself[0]].tolist()}."
+        )
 
 
 def _check_far(rows: NDArray, far: NDArray) -> None:
-    """Refuse a far pair that is a point with itself: nothing is nearer than that."""
+    """Reject far pairs of a point with itself: no distance is smaller than 0."""
     if len(itself := np.flatnonzero(far[:, 0] == far[:, 1])):
         raise ValueError(
-            f"comparison {itself[0]}, {rows[itself[0]].tolist()}, asks for a pair nearer than a "
-            f"point is to itself; {len(itself)} comparisons are like this. Drop them."
+            f"The far pair of {len(itself)} comparisons is a point with itself; the first is "
+            f"comparison {itself[0]}, {rows[itself[0]].tolist()}. Drop these comparisons."
         )
 
 
 def _indices(name: str, values: ArrayLike, width: int) -> NDArray:
-    """`values` as an integer array (m, width) of row numbers."""
+    """Convert `values` to an integer array (m, width) of row numbers."""
     rows = np.asarray(values)
     if rows.ndim != 2 or rows.shape[1] != width:
-        raise ValueError(f"{name} must be of shape (m, {width}); got {rows.shape}.")
+        raise ValueError(f"{name} must have shape (m, {width}); got {rows.shape}.")
     if not np.issubdtype(rows.dtype, np.number) or np.iscomplexobj(rows):
-        raise ValueError(f"{name} must hold row numbers of X, integers; got {rows.dtype}.")
+        raise ValueError(f"{name} must contain integer row numbers of X; got {rows.dtype}.")
     if not (np.isfinite(rows).all() and (rows == np.floor(rows)).all()):
-        raise ValueError(f"{name} must hold row numbers of X, integers; got fractions or NaN.")
+        raise ValueError(f"{name} must contain integer row numbers of X; got fractions or NaN.")
     if rows.size and rows.min() < 0:
-        raise ValueError(f"{name} must hold row numbers of X, 0 or more; got {rows.min()}.")
+        raise ValueError(f"{name} must contain row numbers of X, which are >= 0; got {rows.min()}.")
     return rows.astype(np.int64)
-
-
-def _joined(
-    one: NDArray | None, two: NDArray | None, sizes: tuple[int, int], default: float
-) -> NDArray | None:
-    if one is None and two is None:
-        return None
-    return np.concatenate(
-        [
-            np.full(size, default) if part is None else part
-            for part, size in zip((one, two), sizes, strict=True)
-        ]
-    )

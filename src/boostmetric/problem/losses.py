@@ -32,13 +32,13 @@ from numpy.typing import NDArray
 
 
 class Loss(ABC):
-    """A convex function F of the margins, with its negative gradient.
+    """A convex function F of the margins, with its negative gradient; the base of custom losses.
 
-    The interface of a custom loss; see the example above. For comparisons, F does not increase, so
-    the duals are nonnegative; `learn_psd` accepts any convex function.
+    For comparisons, F must be nonincreasing, so that the duals are nonnegative; `learn_psd` accepts
+    any convex function.
 
-    `solvers` and `regularizers` name what the loss can be combined with. `lower` is a lower bound
-    of F, which gives a better certificate.
+    `solvers` and `regularizers` are those that support the loss. `lower` is a lower bound of F,
+    which improves the certificate.
     """
 
     lower: ClassVar[float] = -math.inf
@@ -46,7 +46,7 @@ class Loss(ABC):
     regularizers: ClassVar[tuple[str, ...]] = ("trace", "frobenius")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """A class that overrides `value` or `duals` inherits nothing that is derived from them."""
+        """Reset methods derived from `value` and `duals` if a class overrides either of these."""
         super().__init_subclass__(**kwargs)
         if {"value", "duals"} & vars(cls).keys():
             for name in ("value_and_duals", "curvature", "merge", "merge_change"):
@@ -55,7 +55,7 @@ class Loss(ABC):
 
     @abstractmethod
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
-        """F(ρ), finite for finite margins of any size. Sums run in float64."""
+        """F(ρ), finite for finite margins of any size. Sum in float64."""
 
     @abstractmethod
     def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
@@ -72,8 +72,8 @@ class Loss(ABC):
     ) -> NDArray:
         """∇²F(ρ)·change = −d/dt duals(ρ + t·change) at t = 0, of shape (m,).
 
-        The default is a difference of duals in which no margin changes by more than 1e-3, a small
-        part of the range over which the losses here bend.
+        The default is a finite difference of duals in which no margin changes by more than 1e-3,
+        which is small compared with the curved range of the built-in losses.
         """
         largest = float(np.abs(change).max(initial=0))
         if largest == 0:
@@ -83,16 +83,16 @@ class Loss(ABC):
         return (self.duals(margins, weights) - moved) / length
 
     def merge(self, values: NDArray) -> tuple[float, NDArray]:
-        """F of all comparisons and ∂F/∂F_b, from the values F_b of disjoint parts of them.
+        """F of all comparisons and ∂F/∂F_b, from the values F_b of disjoint parts.
 
-        The duals of all comparisons are those of part b times ∂F/∂F_b. The default is that of a
-        sum over comparisons: the sum and ones. A loss that is not a sum must override this method;
-        otherwise it works only where all comparisons are in one place (`is_mergeable`).
+        The duals of all comparisons are those of part b times ∂F/∂F_b. The default applies to sums
+        over comparisons and returns the sum and ones. Other losses must override this method;
+        otherwise they require all comparisons in one block (`is_mergeable`).
         """
         return float(np.sum(values)), np.ones(len(values))
 
     def merge_change(self, values: NDArray, changes: NDArray) -> NDArray:
-        """The change of ∂F/∂F_b, to first order, if the values F_b change. Zero for a sum."""
+        """The first-order change of ∂F/∂F_b for given changes of F_b. Zero for a sum."""
         return np.zeros(len(values))
 
     def __repr__(self) -> str:
@@ -106,7 +106,7 @@ class Exponential(Loss):
     negative entropy Σ u_r·log(u_r/c_r) on the simplex. F → −∞ as all margins grow, so with
     separable comparisons the objective may have no lower bound.
 
-    Exponents are taken after subtracting their maximum: none overflows, and one of them is 1.
+    The largest exponent is subtracted first, so that exponentials do not overflow.
 
     >>> import numpy as np
     >>> round(Exponential().value(np.array([1e4, 1e4])), 6)
@@ -135,7 +135,7 @@ class Exponential(Loss):
         if weights is not None:
             terms *= weights
         total = terms.sum(dtype=np.float64)
-        terms /= terms.dtype.type(total)  # by a float64 NumPy would divide in float64
+        terms /= terms.dtype.type(total)  # dividing by a float64 scalar would use float64
         return float(np.log(total) - lowest), terms
 
     def curvature(
@@ -163,11 +163,11 @@ class Logistic(Loss):
     """F(ρ) = Σ c_r·log(1 + exp(−ρ_r)) (EQ:4B).
 
     Duals u_r = c_r/(1 + exp(ρ_r)), between 0 and c_r (EQ:KKT3). The conjugate is the binary
-    entropy (EQ:fenchel). F ≥ 0 grows linearly as a margin goes to −∞, where the exponential
+    entropy (EQ:fenchel). F ≥ 0 grows linearly as a margin goes to −∞, whereas the exponential
     loss is dominated by the worst comparisons.
 
-    `value` uses max(0, −ρ) + log(1 + exp(−|ρ|)), exact to rounding on both sides; in `duals` an
-    overflow of exp(ρ) gives the right limit, 0.
+    `value` uses max(0, −ρ) + log(1 + exp(−|ρ|)), which is accurate for margins of either sign; in
+    `duals`, an overflow of exp(ρ) gives the correct limit, 0.
 
     >>> import numpy as np
     >>> Logistic().value(np.array([-1e4, 1e4]))
@@ -177,7 +177,7 @@ class Logistic(Loss):
     lower = 0.0
 
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
-        """F(ρ), by the form that does not overflow."""
+        """F(ρ), in a form that does not overflow."""
         return self._value(margins, np.exp(-np.abs(margins)), weights)
 
     def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
@@ -195,7 +195,7 @@ class Logistic(Loss):
         np.negative(small, out=small)
         np.exp(small, out=small)
         value = self._value(margins, small, weights)
-        # e where ρ > 0, else 1; np.where is several times slower on signs that follow no pattern.
+        # e if ρ > 0, else 1; np.where is several times slower for random signs.
         duals = np.maximum(small, margins <= 0)
         small += 1
         duals /= small
@@ -213,9 +213,9 @@ class Logistic(Loss):
 
     @staticmethod
     def _value(margins: NDArray, small: NDArray, weights: NDArray | None) -> float:
-        # With u = 1 + e, rounded, and what rounding took off, r = e − (u − 1), log(1 + e) is
-        # log(u) + r/u: as accurate as log1p, which has no vector instructions in NumPy and takes
-        # four times as long (measured in float32).
+        # log(1 + e) = log(u) + r/u with u = 1 + e, rounded, and the rounding error r = e − (u − 1).
+        # It is as accurate as log1p, which NumPy does not vectorize: it takes four times as long
+        # (measured in float32).
         terms = small + 1
         rest = terms - 1
         np.subtract(small, rest, out=rest)
@@ -231,7 +231,7 @@ class Logistic(Loss):
 class SquaredHinge(Loss):
     """F(ρ) = Σ c_r·max(0, 1 − ρ_r)².
 
-    Duals u_r = 2·c_r·max(0, 1 − ρ_r): exactly 0 for comparisons that are satisfied with margin 1.
+    Duals u_r = 2·c_r·max(0, 1 − ρ_r): exactly 0 for margins of at least 1.
 
     >>> import numpy as np
     >>> SquaredHinge().value(np.array([-1.0, 0.5, 2.0]))
@@ -254,21 +254,21 @@ class SquaredHinge(Loss):
     def curvature(
         self, margins: NDArray, change: NDArray, weights: NDArray | None = None
     ) -> NDArray:
-        """2·c_r·change_r where the margin is below 1."""
+        """2·c_r·change_r if ρ_r < 1, else 0."""
         curved = np.where(margins < 1, 2 * change, 0)
         return curved if weights is None else curved * weights
 
 
 class SmoothedHinge(Loss):
-    """F(ρ) = Σ c_r·f(1 − ρ_r), the hinge with its corner smoothed over a width (Huber).
+    """F(ρ) = Σ c_r·f(1 − ρ_r), the hinge with a smoothed corner (Huber).
 
-    f(s) = 0 for s ≤ 0, s²/(2·width) up to s = width, and s − width/2 beyond. It grows linearly, so
-    it tolerates comparisons that cannot be satisfied, and is exactly 0 for those satisfied with
-    margin 1. Duals u_r = c_r·min(1, max(0, 1 − ρ_r)/width).
+    f(s) = 0 for s ≤ 0, s²/(2·width) for s ≤ width, and s − width/2 for larger s. It grows linearly,
+    so it tolerates comparisons that cannot be satisfied, and is exactly 0 for margins of at least
+    1. Duals u_r = c_r·min(1, max(0, 1 − ρ_r)/width).
 
     Parameters
     ----------
-    width : positive; as it goes to 0, the loss goes to the hinge
+    width : positive; the limit for width → 0 is the hinge
 
     Examples
     --------
@@ -302,7 +302,7 @@ class SmoothedHinge(Loss):
     def curvature(
         self, margins: NDArray, change: NDArray, weights: NDArray | None = None
     ) -> NDArray:
-        """c_r·change_r/width where 1 − width < ρ_r < 1."""
+        """c_r·change_r/width if 1 − width < ρ_r < 1, else 0."""
         curves = (margins < 1) & (margins > 1 - self.width)
         curved = np.where(curves, change / margins.dtype.type(self.width), 0)
         return curved if weights is None else curved * weights
@@ -314,19 +314,19 @@ class SmoothedHinge(Loss):
 class Hinge(Loss):
     """The soft-margin hinge: F(ρ) = min over t of −t + Σ v_r·max(0, t − ρ_r) (EQ:HingeP2).
 
-    The required margin t is not 1 but as large as possible; the trace of M is fixed at 1 instead of
-    being penalized by alpha. The penalty for a margin below t is v_r = c_r/(nu·Σc); the paper has
-    one v for all comparisons, v = 1/(nu·m). It is not the v of the smooth losses, which is `alpha`
-    here.
+    The required margin t is maximized instead of fixed at 1, and the trace of M is fixed at 1
+    instead of penalized with alpha. The penalty for a margin below t is v_r = c_r/(nu·Σc); the
+    paper uses v = 1/(nu·m) for all comparisons. It is not the v of the smooth losses, which is
+    `alpha` in this package.
 
-    F is minus the average of the smallest margins, a share nu of all. Hence nu is at most 1, at
-    least a share nu of the comparisons influence the metric, and at most a share nu have a margin
-    below t. Duals sum to 1, and none exceeds its v_r (EQ:HingeD2). They come from a linear program,
-    which needs the extra `boostmetric[hinge]` and all comparisons in one place.
+    F is minus the average of the share nu of smallest margins. Hence, at least a share nu of the
+    comparisons influence the metric, and at most a share nu have a margin below t. Duals sum to 1,
+    and each is at most v_r (EQ:HingeD2). They are the solution of a linear program, which requires
+    the extra `boostmetric[hinge]` and all comparisons in one block.
 
     Parameters
     ----------
-    nu : above 0 and up to 1
+    nu : float in the range (0, 1]
 
     Examples
     --------
@@ -359,7 +359,7 @@ class Hinge(Loss):
 
     def prices(self, m: int, weights: NDArray | None) -> NDArray:
         """v_r, the largest dual of each of m comparisons."""
-        # In float64: the linear program is feasible only if the prices sum to 1 or more.
+        # In float64, because the linear program is feasible only if the prices sum to at least 1.
         shares = np.ones(m) if weights is None else weights.astype(np.float64)
         return shares / shares.sum() / self.nu
 
@@ -368,11 +368,11 @@ class Hinge(Loss):
 
 
 def is_mergeable(loss: Loss) -> bool:
-    """Whether `merge` gives the value and the duals of all comparisons from those of parts.
+    """Whether `merge` yields the value and the duals of all comparisons from those of parts.
 
-    It is tried on random margins, because the default of `merge` is right for sums only, and a
-    custom loss need not be one. A loss that cannot be evaluated on a part, for instance because it
-    has a parameter for each comparison, is not mergeable either.
+    This is tested on random margins, because the default of `merge` is correct only for sums. A
+    loss that cannot be evaluated on a part, for instance because it has a parameter for each
+    comparison, is not mergeable.
 
     >>> is_mergeable(LOSSES["exponential"]), is_mergeable(LOSSES["hinge"])
     (True, False)
@@ -391,7 +391,7 @@ def is_mergeable(loss: Loss) -> bool:
 
 
 class NotANumberError(ArithmeticError):
-    """A loss returned NaN for finite margins. `fit` is the fit before the failing step."""
+    """A loss returned NaN for finite margins. `fit` is the result before the failing step."""
 
     fit: Any = None
 
@@ -407,7 +407,7 @@ LOSSES: dict[str, Loss] = {
 
 
 def as_loss(given: str | Loss) -> Loss:
-    """A loss by its name, or as it is.
+    """Look up a loss by name; return instances of Loss unchanged.
 
     >>> as_loss("hinge")
     Hinge(nu=0.3)

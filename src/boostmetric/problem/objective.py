@@ -1,28 +1,27 @@
-"""The objective F(ρ(M)) + R(M) over M ⪰ 0, as solvers see it.
+"""The objective F(ρ(M)) + R(M) over M ⪰ 0, the interface between solvers and data.
 
-A solver never sees points, comparisons or an engine. It asks an `Objective`, which asks the blocks:
-each query is one round over all of them, except for the products with the scatter of many features,
-which are a round each. M changes in `take` and `restore` only.
+A solver does not access points, comparisons or engines. It queries an `Objective`, which queries
+the blocks: each query is one round over all blocks. For many features, each product with the
+scatter is a round. M changes only in `take` and `restore`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
 from boostmetric.engines import StopRequested
+from boostmetric.engines.local import Result
 from boostmetric.problem.block import Block, Part
 from boostmetric.problem.losses import Loss, is_mergeable
 from boostmetric.problem.operators import Operator, symmetric_operator
 from boostmetric.problem.regularizers import Regularizer
 from boostmetric.problem.step import EPOCHS, Position, Step, Sum
-
-Result = TypeVar("Result")
 
 
 class Engine(Protocol):
@@ -43,9 +42,9 @@ class Evaluation:
     ----------
     value : F(ρ(M)) + R(M)
     dual_sum : Σ|u_r|
-    n_violated : number of comparisons whose margin is not positive
+    n_violated : number of comparisons with a margin ≤ 0
     largest : the largest |⟨A_r, M⟩|
-    scatter : Σ u_r·A_r, a matrix or an operator, or None if it was not asked for
+    scatter : Σ u_r·A_r, a matrix or a LinearOperator, or None if it was not requested
     """
 
     value: float
@@ -56,21 +55,21 @@ class Evaluation:
 
 
 class Objective:
-    """F(ρ(M)) + R(M), with M as the sum of the steps so far.
+    """F(ρ(M)) + R(M), where M is the sum of the steps so far.
 
     Parameters
     ----------
     engine : runs queries on the blocks
-    blocks : what the engine's `place` returned, each holding a part of the terms
+    blocks : the result of the engine's `place`
     loss, regularizer : F and R
     layout : the number of terms of each block
     n_features : D
-    dtype : of directions and margins
+    dtype : dtype of directions and margins
     is_dense : whether matrices of shape (D, D) are formed
 
     Attributes
     ----------
-    should_stop : if set, called before every query; a true result raises `StopRequested`
+    should_stop : if set, called before every query; if it returns True, `StopRequested` is raised
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class Objective:
         gaps: NDArray | None = None,
         weights: NDArray | None = None,
     ) -> Objective:
-        """The objective of one block, that of an operator, with gaps b_r and weights c_r > 0."""
+        """The objective of one block with the given operator, gaps b_r and weights c_r > 0."""
         block = Block(
             operator,
             loss,
@@ -133,22 +132,22 @@ class Objective:
         return Sum(self.n_features, self.dtype, matrix=matrix)
 
     def take(self, step: Step) -> None:
-        """Change M by a step."""
+        """Update M by a step."""
         self.M = self.M.after(step)
         if step.scale == 0:
             self._n_sent = 0
 
     def restore(self, M: Sum) -> None:
-        """Go back to an M before the last step, or to one of another fit of the same problem.
+        """Set M to an earlier state, or to that of another fit of the same problem.
 
-        It is a new epoch: blocks must not confuse its next steps with those that are undone.
+        A new epoch begins, because blocks must not confuse the next steps with those undone.
         """
         self.M, self._n_sent = replace(M, epoch=next(EPOCHS)), 0
 
     def evaluate(self, with_scatter: bool = True) -> Evaluation:
-        """The objective at M; the scatter of many features is an operator, for use at this M only.
+        """The objective at M. For many features, the scatter is a LinearOperator.
 
-        Each product with that operator is a round.
+        The operator is valid only until M changes, and each product with it is a round.
         """
         parts = self._query(Block.evaluate, with_scatter)
         merged = self._merge(parts, self.regularizer.value(self.M))
@@ -168,7 +167,7 @@ class Objective:
         """Sums at M + w·v·vᵀ: F, Σ u·h, Σ|u·h| and, at w = 0 only, three more.
 
         These are Σ|u|, Σ|u|·h·max(h, 0) and Σ|u|·h·min(h, 0), for the responses h_r = vᵀA_r v. The
-        penalty is not included; its slope is `regularizer.along`.
+        penalty is not included; `regularizer.along` returns its slope.
         """
         sums = np.array(self._query(Block.along, direction, coef))
         value, factors = self.loss.merge(sums[:, 0]) if len(sums) > 1 else (sums[0, 0], np.ones(1))
@@ -179,7 +178,7 @@ class Objective:
     ) -> Callable[[float, NDArray], tuple[float, NDArray]]:
         """The objective at s·M + Σ_j w_j·v_j·v_jᵀ and its gradient (1 + k,), as a function of s, w.
 
-        A round for each evaluation. Without `with_scale` the derivative in s is not computed.
+        Each evaluation is a round. Without `with_scale`, the derivative in s is not computed.
         """
         penalty = self.regularizer.on_slice(self.M, directions)
 
@@ -200,7 +199,7 @@ class Objective:
         return max(self._query(Block.largest_value, directions, scale, coefs))
 
     def response_sizes(self, directions: NDArray) -> NDArray:
-        """The mean of |v_jᵀA_r v_j| in the weights of the terms, for every direction."""
+        """The weighted mean of |v_jᵀA_r v_j| over the terms, for every direction."""
         parts = self._call(Block.response_sizes, directions)
         sums = weighted_sum(np.ones(len(parts)), parts)
         return sums[:-1] / sums[-1]
@@ -216,12 +215,12 @@ class Objective:
         return self._merge(parts, self.regularizer.value_of(Y, _gram(basis)))
 
     def gradient_at(self, Y: NDArray, at: Evaluation, basis: NDArray | None = None) -> NDArray:
-        """The gradient of the objective in Y, −scatter + ∇R, from the evaluation there."""
+        """The gradient of the objective in Y, ∇R − scatter, given the evaluation at Y."""
         assert isinstance(at.scatter, np.ndarray)
         return self.regularizer.gradient(Y, _gram(basis)) - at.scatter
 
     def hessian_at(self, Y: NDArray, N: NDArray, basis: NDArray | None = None) -> NDArray:
-        """The second derivative of the objective at Y applied to N, of the shape of Y."""
+        """The Hessian of the objective at Y applied to N, with the shape of Y."""
         parts = self._call(Block.hessian_at, Y, N, basis, len(self.blocks) == 1)
         curved = parts[0][3].astype(np.float64)
         if len(parts) > 1:
@@ -233,7 +232,7 @@ class Objective:
         return curved + self.regularizer.hessian(N, _gram(basis))
 
     def absolute_scatter_at(self, Y: NDArray, basis: NDArray | None = None) -> NDArray:
-        """Σ |u_r|·|A_r| at Y, or a multiple of Σ |A_r| if that is 0; of the shape of Y."""
+        """Σ |u_r|·|A_r| at Y, or a multiple of Σ |A_r| if that is zero, with the shape of Y."""
         parts = self._call(Block.absolute_scatter_at, Y, basis)
         if len(parts) == 1:
             return np.asarray(parts[0][2], dtype=np.float64)
@@ -244,11 +243,10 @@ class Objective:
 
     def margins_and_duals(self) -> tuple[NDArray, NDArray]:
         """ρ and u of the terms of a single block; for users, not for solvers."""
-        (found,) = self._query(Block.margins_and_duals)
-        return found
+        return self._query(Block.margins_and_duals)[0]
 
     def single_block(self) -> Block:
-        """The only block, for the solver that needs all comparisons in one place."""
+        """The only block, for solvers that require all comparisons in one block."""
         (block,) = self.blocks
         assert isinstance(block, Block)
         return block
@@ -267,7 +265,7 @@ class Objective:
         )
 
     def _query(self, function: Callable[..., Result | None], *arguments: Any) -> list[Result]:
-        """Ask all blocks at M. They are sent the steps that they may not know yet."""
+        """Query all blocks at M, and send them the steps since the last query."""
 
         def position(first: int) -> Position:
             return Position(self.M.epoch, first, self.M.steps[first:])
@@ -298,7 +296,7 @@ def weighted_sum(factors: NDArray, arrays: Sequence[NDArray]) -> NDArray:
 
 
 def check_gaps(gaps: NDArray | None, m: int, dtype: np.dtype) -> NDArray | None:
-    """Gaps as an array of shape (m,), or None; raises a ValueError if they are not finite."""
+    """Check that gaps have shape (m,) and are finite, and convert them."""
     if gaps is None:
         return None
     if gaps.shape != (m,):
@@ -309,7 +307,7 @@ def check_gaps(gaps: NDArray | None, m: int, dtype: np.dtype) -> NDArray | None:
 
 
 def check_weights(weights: NDArray | None, m: int, dtype: np.dtype) -> NDArray | None:
-    """Weights as an array of shape (m,), or None; raises a ValueError if one is not positive."""
+    """Check that weights have shape (m,) and are positive, and convert them."""
     if weights is None:
         return None
     if weights.shape != (m,):

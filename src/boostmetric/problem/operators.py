@@ -1,7 +1,7 @@
 """The linear map M ↦ (⟨A_1, M⟩, …, ⟨A_m, M⟩) for symmetric matrices A_r, and its adjoint.
 
-This is all that a problem needs of the data. A custom operator derives from `Operator` and has two
-methods:
+A problem accesses its data only through this map. A custom operator derives from `Operator` and
+implements two methods:
 
 >>> import numpy as np
 >>> from boostmetric import Operator, learn_psd
@@ -36,10 +36,10 @@ from boostmetric.metric import Metric
 
 
 class Operator(ABC):
-    """Symmetric matrices A_1 … A_m of shape (D, D) that need not be formed.
+    """Symmetric matrices A_1 … A_m of shape (D, D), which need not be formed.
 
     `scatter` and `responses` are required. All other methods have defaults based on these two,
-    which a class overrides if it has a faster way.
+    which can be overridden by faster ones.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Operator(ABC):
     """
 
     DENSE_UP_TO: ClassVar[int] = 600
-    """Number of features up to which the scatter is a matrix, and beyond which an operator."""
+    """With more features than this, the scatter is a LinearOperator instead of a matrix."""
 
     MEASURES_ARE_SQUARES: ClassVar[bool] = False
     """Whether measures are never negative."""
@@ -65,12 +65,12 @@ class Operator(ABC):
 
     @property
     def is_dense(self) -> bool:
-        """Whether matrices of shape (D, D) are cheap enough to be formed in every step."""
+        """Whether matrices of shape (D, D) are formed in every step."""
         return self.n_features <= self.DENSE_UP_TO
 
     @abstractmethod
     def scatter(self, duals: NDArray) -> NDArray | LinearOperator:
-        """Σ_r u_r·A_r, for u of shape (m,), as a matrix or as an operator."""
+        """Σ_r u_r·A_r, for u of shape (m,), as a matrix or a LinearOperator."""
 
     @abstractmethod
     def responses(self, direction: NDArray) -> NDArray:
@@ -78,19 +78,19 @@ class Operator(ABC):
 
     @property
     def n_measures(self) -> int:
-        """The number of rows of what `measures` returns."""
+        """P, the number of rows of `measures`."""
         return self.n_matrices
 
     def measures(self, directions: NDArray) -> NDArray:
-        """Numbers of which the responses are a cheap linear function, `expand`.
+        """Quantities of which the responses are a cheap linear function, `expand`.
 
-        One column for each of the directions (D, k).
+        Shape (P, k), one column for each of the directions (D, k).
         """
-        found = [self.responses(direction) for direction in directions.T]
-        return np.column_stack([np.empty((self.n_measures, 0), dtype=self.dtype), *found])
+        columns = [self.responses(direction) for direction in directions.T]
+        return np.column_stack([np.empty((self.n_measures, 0), dtype=self.dtype), *columns])
 
     def expand(self, measures: NDArray) -> NDArray:
-        """From one column of measures to responses, of shape (m,)."""
+        """The responses (m,) from one column of measures."""
         return measures
 
     def collect(self, duals: NDArray) -> NDArray:
@@ -99,12 +99,12 @@ class Operator(ABC):
 
     @property
     def chunks(self) -> list[slice]:
-        """Consecutive chunks of the matrices, which threads share; they depend on the data only."""
+        """Consecutive chunks of the matrices, the units of work; they depend only on the data."""
         return [slice(0, self.n_matrices)]
 
     @property
     def measure_chunks(self) -> list[slice]:
-        """Consecutive chunks of the measures, likewise."""
+        """Consecutive chunks of the measures."""
         return [slice(0, self.n_measures)]
 
     def expand_chunk(self, measures: NDArray, number: int) -> NDArray:
@@ -124,7 +124,7 @@ class Operator(ABC):
         return self._sum_of_measures(metric.components.T, np.ones(len(metric.components)))
 
     def values_of(self, matrix: NDArray) -> NDArray:
-        """⟨A_r, N⟩ for a symmetric matrix N that need not be positive, of shape (m,)."""
+        """⟨A_r, N⟩ for any symmetric matrix N, of shape (m,)."""
         values, vectors = eigh(matrix)
         return self._sum_of_measures(vectors, values)
 
@@ -137,9 +137,9 @@ class Operator(ABC):
         return (matrix + matrix.T) / 2
 
     def absolute_scatter(self, duals: NDArray) -> NDArray:
-        """A positive semidefinite matrix of about the shape of Σ_r u_r·|A_r|, for u ≥ 0.
+        """A positive semidefinite matrix that approximates Σ_r u_r·|A_r|, for u ≥ 0.
 
-        It preconditions Newton steps and bounds rounding errors.
+        Used to precondition Newton steps and to estimate rounding errors.
         """
         probe = np.random.default_rng(0).standard_normal(self.n_features).astype(self.dtype)
         return float(duals @ np.abs(self.responses(probe))) * np.eye(self.n_features)
@@ -158,21 +158,21 @@ class Operator(ABC):
 class _Projected(Operator):
     """basisᵀ·A_r·basis."""
 
-    def __init__(self, whole: Operator, basis: NDArray) -> None:
-        super().__init__(whole.n_matrices, basis.shape[1], whole.dtype)
-        self._whole, self._basis = whole, basis.astype(whole.dtype)
+    def __init__(self, full: Operator, basis: NDArray) -> None:
+        super().__init__(full.n_matrices, basis.shape[1], full.dtype)
+        self._full, self._basis = full, basis.astype(full.dtype)
 
     def scatter(self, duals: NDArray) -> NDArray:
-        return self._basis.T @ self._whole.scatter_matrix(duals) @ self._basis
+        return self._basis.T @ self._full.scatter_matrix(duals) @ self._basis
 
     def responses(self, direction: NDArray) -> NDArray:
-        return self._whole.responses(self._basis @ direction)
+        return self._full.responses(self._basis @ direction)
 
     def values_of(self, matrix: NDArray) -> NDArray:
-        return self._whole.values_of(self._basis @ matrix @ self._basis.T)
+        return self._full.values_of(self._basis @ matrix @ self._basis.T)
 
     def absolute_scatter(self, duals: NDArray) -> NDArray:
-        return self._basis.T @ self._whole.absolute_scatter(duals) @ self._basis
+        return self._basis.T @ self._full.absolute_scatter(duals) @ self._basis
 
 
 class StackOperator(Operator):
@@ -191,7 +191,7 @@ class StackOperator(Operator):
     def __init__(self, matrices: NDArray | Sequence[Any]) -> None:
         stack: list[Any] = [A if issparse(A) else np.asarray(A) for A in matrices]
         if not stack:
-            raise ValueError("at least one matrix A_r is required; got none.")
+            raise ValueError("At least one matrix A_r is required; got none.")
         for r, A in enumerate(stack):
             _check_symmetric(A, r, stack[0].shape)
         m, D = len(stack), len(stack[0]) if not issparse(stack[0]) else stack[0].shape[0]
@@ -207,7 +207,7 @@ class StackOperator(Operator):
         self._row_sums = np.array([np.asarray(abs(A).sum(axis=0)).ravel() for A in stack])
 
     def scatter(self, duals: NDArray) -> NDArray:
-        """Σ_r u_r·A_r. O(number of entries that are stored)."""
+        """Σ_r u_r·A_r, in time proportional to the number of stored entries."""
         total: NDArray = self._flat.T @ duals.astype(self.dtype, copy=False)
         return total.reshape(self.n_features, self.n_features)
 
@@ -235,7 +235,7 @@ class LowRankOperator(Operator):
     Parameters
     ----------
     factors : array of shape (m, k, D), the vectors f_rk
-    signs : array of shape (m, k), or (k,) for all r alike; any numbers
+    signs : the numbers s_rk, of shape (m, k), or (k,) if they are the same for all r
 
     Examples
     --------
@@ -267,11 +267,10 @@ class LowRankOperator(Operator):
         self._signs = np.broadcast_to(weights, (m, k))
 
     def scatter(self, duals: NDArray) -> NDArray | LinearOperator:
-        """Σ_r u_r·A_r = FᵀSF, F all factors below each other; an operator if D is large."""
+        """Σ_r u_r·A_r = FᵀSF with all factors as rows of F; a LinearOperator if D is large."""
         weights = (duals[:, None] * self._signs).ravel().astype(self.dtype)
         if self.is_dense:
             return self._gram(weights)
-
         return symmetric_operator(
             lambda V: self._rows.T @ (weights[:, None] * (self._rows @ V)),
             self.n_features,
@@ -294,7 +293,7 @@ class LowRankOperator(Operator):
 def symmetric_operator(
     product: Callable[[NDArray], NDArray], size: int, dtype: np.dtype
 ) -> LinearOperator:
-    """A symmetric operator (size, size) from its product with arrays of shape (size, k)."""
+    """A symmetric LinearOperator from its product with arrays of shape (size, k)."""
 
     def any_shape(V: NDArray) -> NDArray:
         return product(V.reshape(size, -1)).reshape(V.shape)
@@ -303,7 +302,7 @@ def symmetric_operator(
 
 
 def as_operator(given: Operator | NDArray | Sequence[Any]) -> Operator:
-    """An operator from what `learn_psd` may be given: itself, or matrices one by one."""
+    """Convert an array or a list of matrices to an operator; return an Operator unchanged."""
     if isinstance(given, Operator):
         return given
     if isinstance(given, np.ndarray | Sequence):
@@ -315,10 +314,10 @@ def as_operator(given: Operator | NDArray | Sequence[Any]) -> Operator:
 
 
 def check_operator(operator: Operator) -> None:
-    """Raise a ValueError if the two methods of an operator contradict each other.
+    """Raise a ValueError if `scatter` and `responses` are inconsistent.
 
-    For random u, x and z it checks that Σ_r u_r·(xᵀA_r x) = xᵀ·scatter(u)·x, and that the scatter
-    is symmetric.
+    For random u and x, Σ_r u_r·(xᵀA_r x) must equal xᵀ·scatter(u)·x, and the scatter must be
+    symmetric.
     """
     rng = np.random.default_rng(0)
     m, D, dtype = operator.n_matrices, operator.n_features, operator.dtype
@@ -326,22 +325,22 @@ def check_operator(operator: Operator) -> None:
     duals = rng.uniform(0.5, 1.5, m).astype(dtype)
     x, z = rng.standard_normal((2, D)).astype(dtype)
     scatter, responses = operator.scatter(duals), operator.responses(x)
-    for what, shape, needed in (
+    for method, shape, expected in (
         ("scatter", scatter.shape, (D, D)),
         ("responses", responses.shape, (m,)),
     ):
-        if shape != needed:
-            raise ValueError(f"{name}.{what} must return shape {needed}; got {shape}.")
+        if shape != expected:
+            raise ValueError(f"{name}.{method} must return shape {expected}; got {shape}.")
     image, other = scatter @ x, scatter @ z
     if not (np.isfinite(image).all() and np.isfinite(responses).all()):
         raise ValueError(f"{name} returns numbers that are not finite.")
-    near = np.sqrt(np.finfo(dtype).eps) * D * (np.linalg.norm(image) + np.linalg.norm(other))
-    if abs(z @ image - x @ other) > near:
+    tolerance = np.sqrt(np.finfo(dtype).eps) * D * (np.linalg.norm(image) + np.linalg.norm(other))
+    if abs(z @ image - x @ other) > tolerance:
         raise ValueError(f"{name}.scatter is not symmetric: every A_r must be.")
     total = float(duals @ responses)
-    if abs(total - float(x @ image)) > near + 1e-3 * float(duals @ np.abs(responses)):
+    if abs(total - float(x @ image)) > tolerance + 1e-3 * float(duals @ np.abs(responses)):
         raise ValueError(
-            f"{name} contradicts itself: for random u and v, sum(u * responses(v)) is {total:g}, "
+            f"{name} is inconsistent: for random u and v, sum(u * responses(v)) is {total:g}, "
             f"but v @ scatter(u) @ v is {float(x @ image):g}."
         )
 
@@ -350,19 +349,19 @@ def _check_symmetric(A: Any, r: int, shape: tuple[int, ...]) -> None:
     """Raise a ValueError unless A_r is a finite symmetric matrix of the shape of the first."""
     if len(shape) != 2 or shape[0] != shape[1] or A.shape != shape:
         raise ValueError(
-            f"matrix {r} is of shape {A.shape}, and matrix 0 of shape {shape}: all must be square "
-            "and of one size."
+            f"All matrices must be square and of the same shape; matrix {r} has shape {A.shape} "
+            f"and matrix 0 has shape {shape}."
         )
     if A.dtype.kind not in "buif":
-        raise ValueError(f"matrix {r} holds {A.dtype}: real numbers are needed.")
+        raise ValueError(f"Matrices must contain real numbers; matrix {r} has dtype {A.dtype}.")
     if 0 in shape:
-        raise ValueError(f"matrix {r} is of shape {shape}: it is empty.")
+        raise ValueError(f"Matrices must not be empty; matrix {r} has shape {shape}.")
     largest = float(abs(A).max())
     if not np.isfinite(largest):
-        raise ValueError(f"matrix {r} has an entry that is not finite.")
+        raise ValueError(f"Matrices must be finite; matrix {r} contains NaN or infinity.")
     difference = float(abs(A - A.T).max())
     if difference > 1e-6 * largest:
         raise ValueError(
-            f"matrix {r} is not symmetric: it differs from its transpose by {difference:g}. Use "
+            f"Matrix {r} is not symmetric: it differs from its transpose by {difference:g}. Use "
             "(A + A.T) / 2, which has the same products with symmetric matrices."
         )

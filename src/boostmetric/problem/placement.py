@@ -1,8 +1,8 @@
-"""Blocks on a cluster: which comparisons each of them has, and how it is created.
+"""Blocks on a cluster: the comparisons of each block, and its creation.
 
-The layout depends on the data only, never on the workers:
+The layout depends only on the data, not on the workers:
 - points in memory: blocks of consecutive comparisons of about equal size (`consecutive_blocks`);
-- a Dask collection: a block for every chunk of points, with the comparisons whose anchor is there.
+- a Dask collection: one block per chunk of points, with the comparisons whose anchor it contains.
 
 All blocks have the same origin and unit, computed once from all points.
 """
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from boostmetric.data.dask_points import DaskPoints
-from boostmetric.data.points import Points, binary_exponent, centred
+from boostmetric.data.points import Points, binary_exponent, centered
 from boostmetric.engines import Dask, Lazy, Threads
 from boostmetric.problem.block import Block, Recipe
 from boostmetric.problem.comparison_operator import ComparisonOperator
@@ -28,23 +28,24 @@ from boostmetric.problem.operators import Operator
 from boostmetric.problem.regularizers import Trace
 
 COMPARISONS_PER_BLOCK = 1 << 18
-"""Of points in memory, at most: enough that a task takes much longer than Dask needs to send it
-(some 5 ms). Not tuned."""
+"""Maximum size of a block for points in memory: a task takes much longer than the overhead of Dask
+(about 5 ms). Not tuned."""
 
 MIN_BLOCKS = 4
-"""Of points in memory, so that a small cluster is used; a round of four tasks takes 23 to 46 ms."""
+"""Minimum number of blocks for points in memory, so that several workers are used; a round of four
+tasks takes 23 to 46 ms."""
 
 
 @dataclass(frozen=True, eq=False)
 class BlockRecipe:
-    """Creates a block from the rows that its comparisons name.
+    """Creates a block from the rows in its comparisons.
 
     Parameters
     ----------
-    comparisons : of these rows
+    comparisons : comparisons of these rows
     loss : F
-    points : the rows, or None if the recipe is called with arrays that make them up
-    shift : array of shape (D,) that is subtracted; None if the points are centered
+    points : the rows; None if the recipe is called with arrays whose concatenation they are
+    shift : array of shape (D,) to subtract; None if the points are centered
     exponent : as for `ComparisonOperator`
     """
 
@@ -55,7 +56,7 @@ class BlockRecipe:
     exponent: int
 
     def __call__(self, threads: Threads, *pieces: NDArray) -> Block:
-        """The block."""
+        """Create the block."""
         points: Any = np.concatenate(pieces) if self.points is None else self.points
         if self.shift is not None:
             points = points - self.shift
@@ -69,14 +70,14 @@ class BlockRecipe:
 
     @property
     def nbytes(self) -> int:
-        """Approximate size of the block if the points are here."""
+        """Approximate size of the block; 0 if the points are not in this process."""
         return 0 if self.points is None else _block_bytes(self.points, self.comparisons)
 
 
 def place_objective(
     engine: Dask, X: Points | DaskPoints, comparisons: Comparisons, loss: Loss
 ) -> tuple[Objective, float]:
-    """The objective of comparisons in blocks on a cluster, at M = 0, and its unit."""
+    """Create the objective of comparisons in blocks on a cluster, at M = 0, and its unit."""
     if isinstance(loss, Hinge):
         raise ValueError(
             f"{loss!r} solves a linear program in this process and does not work on Dask. Use "
@@ -93,7 +94,7 @@ def place_objective(
         recipes = [_lazy_recipe(X, comparisons[part], loss, shift, exponent) for part in parts]
     else:
         parts = consecutive_blocks(m)
-        points: Any = centred(X)
+        points: Any = centered(X)
         exponent = binary_exponent(points)
         recipes = []
         for part in parts:
@@ -132,17 +133,17 @@ def consecutive_blocks(m: int) -> list[NDArray]:
 
 
 def blocks_by_chunk(comparisons: Comparisons, starts: NDArray) -> list[NDArray]:
-    """Positions of the comparisons of each block, by the chunk of points that has their anchor.
+    """Positions of the comparisons of each block, by the chunk of points with their anchor.
 
-    Chunk c has the rows starts[c] to starts[c + 1] − 1. The anchor of a triplet (a, b, c) is a, of
-    other comparisons it is an end of the far pair. A chunk without anchors has no block.
+    Chunk c has the rows starts[c] to starts[c + 1] − 1. The anchor of a triplet (a, b, c) is a; for
+    other comparisons it is a point of the far pair. A chunk without anchors has no block.
 
     >>> comparisons = Comparisons.from_triplets([[7, 0, 1], [0, 1, 7], [2, 1, 6]])
     >>> [block.tolist() for block in blocks_by_chunk(comparisons, np.array([0, 4, 8]))]
     [[1, 2], [0]]
     """
     near, far = comparisons.pairs[comparisons.near], comparisons.pairs[comparisons.far]
-    # A point with itself stands for a threshold: the anchor is then in the other pair.
+    # A null pair represents a threshold; the anchor is then in the other pair.
     is_null = far[:, 0] == far[:, 1]
     far = np.where(is_null[:, None], near, far)
     is_second = (far[:, 1:] == near).any(axis=1) & ~(far[:, :1] == near).any(axis=1)
@@ -154,7 +155,7 @@ def blocks_by_chunk(comparisons: Comparisons, starts: NDArray) -> list[NDArray]:
 
 
 def only_named_rows(comparisons: Comparisons) -> tuple[NDArray, Comparisons]:
-    """The rows that comparisons name, sorted, and the comparisons of these rows.
+    """The sorted rows that occur in comparisons, and the comparisons renumbered to these rows.
 
     >>> rows, own = only_named_rows(Comparisons.from_triplets([[7, 2, 4]]))
     >>> rows.tolist(), own.pairs.tolist()
@@ -169,9 +170,6 @@ def only_named_rows(comparisons: Comparisons) -> tuple[NDArray, Comparisons]:
 
 
 def _block_bytes(points: Points, comparisons: Comparisons) -> int:
-    """Points, and arrays of numbers for each of them, for each pair and each comparison.
-
-    The block copies the points once; it has about 8 numbers per pair and per comparison.
-    """
+    """Two copies of the points, and 8 numbers per pair and comparison."""
     size = points.data.nbytes if issparse(points) else points.nbytes
     return 2 * size + 64 * (len(comparisons.pairs) + len(comparisons))

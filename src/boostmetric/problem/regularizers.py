@@ -1,8 +1,8 @@
-"""The penalty of a metric, R(M), which is added to the loss.
+"""Regularizers R(M), which are added to the loss.
 
-Every M ⪰ 0 is a sum of w_j·v_j·v_jᵀ, so a solver needs R and its gradient in M, along one
-direction, and on a slice s·M + Σ w_j·v_j·v_jᵀ; the certificate needs the smallest value of
-R(M) − ⟨G, M⟩ over M ⪰ 0, which is minus the conjugate of R.
+Every M ⪰ 0 is a sum of w_j·v_j·v_jᵀ, so solvers use R and its gradient in M, along a direction, and
+on a slice s·M + Σ w_j·v_j·v_jᵀ. The certificate uses the minimum of R(M) − ⟨G, M⟩ over M ⪰ 0, which
+is minus the conjugate of R.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from boostmetric.problem.operators import symmetric_operator
 from boostmetric.problem.step import Sum
 
 SlicePenalty = Callable[[float, NDArray], tuple[float, NDArray]]
-"""From s and w to R on a slice, and its gradient in (s, w), of shape (1 + k,)."""
+"""Maps s and w to R on a slice and its gradient in (s, w), of shape (1 + k,)."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Regularizer(ABC):
     Parameters
     ----------
     alpha : float or None, default=None
-        Absolute strength, the paper's v. None stands for the relative alpha of the estimator.
+        Absolute strength, the paper's v. None uses the relative alpha of the estimator.
     """
 
     alpha: float | None = None
@@ -45,7 +45,7 @@ class Regularizer(ABC):
 
     @property
     def strength(self) -> float:
-        """The absolute alpha, which is known while a problem is solved."""
+        """The absolute alpha, which must be set before a problem is solved."""
         assert self.alpha is not None
         return self.alpha
 
@@ -54,14 +54,14 @@ class Regularizer(ABC):
     def unit(lambda_max: float, dual_sum: float) -> float:
         """The absolute alpha that corresponds to a relative alpha of 1.
 
-        It depends on λ_max of the scatter at M = 0 and on the sum of the duals there, so that the
-        same relative alpha suits any scale of the features and any number of comparisons.
+        It depends on λ_max of the scatter and the sum of the duals at M = 0, so that a relative
+        alpha is independent of the scale of the features and the number of comparisons.
         """
 
     @staticmethod
     @abstractmethod
     def in_units(alpha: float, unit: float) -> float:
-        """The absolute alpha for matrices A_r·unit, from that for matrices A_r."""
+        """Convert the absolute alpha for matrices A_r to that for matrices A_r·unit."""
 
     @property
     @abstractmethod
@@ -70,7 +70,7 @@ class Regularizer(ABC):
 
     @abstractmethod
     def reduce(self, scatter: NDArray | LinearOperator, M: Sum) -> NDArray | LinearOperator:
-        """The scatter less the gradient of R, up to the multiple of I that is the threshold."""
+        """The scatter minus the gradient of R, except for threshold·I."""
 
     @abstractmethod
     def value(self, M: Sum) -> float:
@@ -94,14 +94,11 @@ class Regularizer(ABC):
 
     @abstractmethod
     def hessian(self, change: NDArray, gram: NDArray | None = None) -> NDArray | float:
-        """The second derivative of `value_of` applied to a change of Y, of its shape, or 0."""
+        """The Hessian of `value_of` applied to a change of Y, with the shape of Y, or 0."""
 
     @abstractmethod
     def smallest(self, scatter: NDArray, budget: float = math.inf) -> float:
-        """The smallest value of R(M) − ⟨scatter, M⟩ over M ⪰ 0, or less; −∞ if there is none.
-
-        Only M with R(M) of at most the budget need to be considered.
-        """
+        """A lower bound of R(M) − ⟨scatter, M⟩ over M ⪰ 0 with R(M) ≤ budget; −∞ if unbounded."""
 
     def __repr__(self) -> str:
         alpha = "" if self.alpha is None else f"alpha={self.alpha:g}"
@@ -130,7 +127,7 @@ class Trace(Regularizer):
 
     @property
     def threshold(self) -> float:
-        """Alpha."""
+        """alpha."""
         return self.strength
 
     def reduce(self, scatter: NDArray | LinearOperator, M: Sum) -> NDArray | LinearOperator:
@@ -163,7 +160,7 @@ class Trace(Regularizer):
         return 0.0
 
     def smallest(self, scatter: NDArray, budget: float = math.inf) -> float:
-        """0 if no eigenvalue of the scatter exceeds alpha, else minus the excess times Tr M."""
+        """−max(0, λ_max − alpha)·Tr M, with the largest trace that the budget allows."""
         excess = float(eigvalsh(scatter)[-1]) - self.strength
         if excess <= 0:
             return 0.0
@@ -174,9 +171,9 @@ class Trace(Regularizer):
 class Frobenius(Regularizer):
     """R(M) = alpha/2·‖M‖²_F, which favors metrics with similar eigenvalues.
 
-    No alpha makes M = 0 optimal if any direction lowers the loss. The unit of a relative alpha is
-    the alpha for which the first step, M = λ_max/alpha·v·vᵀ, adds 1 to the average margin in the
-    weights of the duals.
+    M = 0 is not optimal for any alpha if some direction lowers the loss. The unit of a relative
+    alpha is the alpha for which the first step, M = λ_max/alpha·v·vᵀ, increases the average margin,
+    weighted by the duals, by 1.
 
     >>> Frobenius(0.5).value_of(np.diag([3.0, 1.0]))
     2.5
@@ -184,7 +181,7 @@ class Frobenius(Regularizer):
 
     @staticmethod
     def unit(lambda_max: float, dual_sum: float) -> float:
-        """λ_max² over the sum of the duals."""
+        """λ_max² divided by the sum of the duals."""
         return max(lambda_max, 0.0) ** 2 / dual_sum if dual_sum > 0 else 0.0
 
     @staticmethod
@@ -198,7 +195,7 @@ class Frobenius(Regularizer):
         return 0.0
 
     def reduce(self, scatter: NDArray | LinearOperator, M: Sum) -> NDArray | LinearOperator:
-        """The scatter less alpha·M."""
+        """The scatter minus alpha·M."""
         if isinstance(scatter, np.ndarray):
             return scatter - self.strength * M.times(np.eye(len(scatter)))
         return symmetric_operator(
@@ -218,7 +215,7 @@ class Frobenius(Regularizer):
     def on_slice(self, M: Sum, directions: NDArray) -> SlicePenalty:
         """alpha/2·(s²·‖M‖² + 2s·cᵀw + wᵀQw) with c_j = v_jᵀMv_j and Q_jk = (v_jᵀv_k)².
 
-        For more directions than features, Q is not formed, and Qw goes through Σ w_j·v_j·v_jᵀ.
+        With more directions than features, Qw is computed from Σ w_j·v_j·v_jᵀ without forming Q.
         """
         V, c, square = directions.astype(np.float64), M.quadratic(directions), M.squared_norm
         D, k = V.shape
@@ -255,11 +252,11 @@ class Frobenius(Regularizer):
 class UnitTrace(Trace):
     """R(M) = 0 if Tr M = 1, else ∞: the constraint of the soft-margin linear program.
 
-    `alpha` is not used: the multiplier of the constraint comes from the program.
+    `alpha` is not used: the multiplier of the constraint is determined by the linear program.
     """
 
     def value(self, M: Sum) -> float:
-        """0: the program keeps the trace at 1."""
+        """0, because the linear program keeps the trace at 1."""
         return 0.0
 
 

@@ -1,4 +1,4 @@
-"""Steps, by which a metric changes, and the metric after several of them."""
+"""Steps, which update M, and the result of several steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from boostmetric.metric import Metric
 
 EPOCHS = count()
-"""Numbers of epochs. Steps of one epoch follow on each other; no two sequences share a number."""
+"""Numbers of epochs, unique in this process. An epoch is a sequence of consecutive steps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,8 +22,8 @@ class Step:
     Parameters
     ----------
     directions : array of shape (D, k), unit columns
-    coefs : array of shape (k,), nonnegative, in float64. A direction of coefficient 0 is not part
-        of M, but stays in the step: sums round by the number of columns
+    coefs : array of shape (k,), nonnegative, in float64. Directions with coefficient 0 stay in the
+        step, because rounding of sums depends on the number of columns
     scale : factor of all earlier coefficients
     """
 
@@ -34,9 +34,9 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """M after the steps since it was last replaced, which began the epoch of this number.
+    """M after the steps of an epoch, which begins when M is replaced.
 
-    `matrix` is kept for a moderate number of features only, otherwise it is None.
+    `matrix` is None if there are too many features to form M.
     """
 
     n_features: int
@@ -65,13 +65,13 @@ class Sum:
 
     @cached_property
     def metric(self) -> Metric:
-        """M as a metric, without directions of coefficient 0."""
+        """M as a Metric, without directions with coefficient 0."""
         directions, coefs = [np.empty((self.n_features, 0), dtype=self.dtype)], np.empty(0)
         for step in self.steps:
             directions.append(step.directions)
             coefs = np.append(step.scale * coefs, step.coefs)
         used = coefs > 0
-        # In this order in memory, whatever that of the parts: products round by it.
+        # Always C order, because rounding of products depends on the memory layout.
         columns = np.ascontiguousarray(np.column_stack(directions)[:, used])
         return Metric(columns, coefs[used])
 
@@ -97,7 +97,7 @@ class Sum:
 
 @dataclass(frozen=True, eq=False)
 class Position:
-    """Where a block is to be: at the steps `first`, `first` + 1, … of an epoch."""
+    """The state of M for a query: the steps `first`, `first` + 1, … of an epoch."""
 
     epoch: int
     first: int
@@ -105,5 +105,5 @@ class Position:
 
     @property
     def last(self) -> int:
-        """The number of steps of the epoch that end there."""
+        """The number of steps of the epoch up to this state."""
         return self.first + len(self.steps)

@@ -39,9 +39,10 @@ from sklearn.metrics import roc_curve
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, normalize
 
-from boostmetric.data.pairs import drawn_triplets, pair_distances
+from boostmetric.data.pairs import draw_triplets
 from boostmetric.estimators import BoostMetric, starting_transformation
 from boostmetric.evaluation.verification import best_cut, equal_error
+from boostmetric.metric import pair_distances
 from boostmetric.problem import Comparisons
 from boostmetric_paper.datasets.catalogue import folder_of
 from boostmetric_paper.experiments.cells import Cell, Record
@@ -267,9 +268,9 @@ def people_triplets(
     groups = np.split(images, np.flatnonzero(np.diff(people)) + 1)
     same = [pair for group in groups for pair in combinations(group.tolist(), 2)]
     # Rolled by the size of the largest group, each pair is of two people. These pairs make the
-    # people with one image known to `drawn_triplets`, since they can be impostors.
+    # people with one image known to `draw_triplets`, since they can be impostors.
     others = np.column_stack([images, np.roll(images, max(map(len, groups)))])
-    anchor, target, impostor = drawn_triplets(
+    anchor, target, impostor = draw_triplets(
         np.concatenate([same, others]), people, n_triplets, rng
     ).T
     for _ in range(recipe.n_drawn - 1):

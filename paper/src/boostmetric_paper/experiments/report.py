@@ -17,7 +17,7 @@ from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.metrics import ConfusionMatrixDisplay
 
-from boostmetric._files import whole
+from boostmetric._files import atomic_write
 from boostmetric.data.synthetic import concentric_circles
 from boostmetric.estimators import BoostMetric
 from boostmetric_paper.experiments.cells import Record, Results
@@ -68,12 +68,12 @@ def write_report(results: Path, output: Path) -> Path:
         text, figure = section(cells)
         parts.append(text.strip())
         if figure is not None:
-            with whole(output / f"{name}.png") as temporary:
+            with atomic_write(output / f"{name}.png") as temporary:
                 figure.savefig(temporary, format="png", dpi=120)
             parts.append(f"![{EXPERIMENTS[name].title}]({name}.png)")
     parts.insert(1, _provenance(records))
     path = output / "report.md"
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path
 
