@@ -78,9 +78,7 @@ class TotallyCorrective:
             objective,
             directions,
             coefs,
-            # On separable comparisons the exponential loss decreases forever; sums of coefficients
-            # times squared differences, which are at most 4·D, must not overflow in float32.
-            np.full(len(coefs), float(np.finfo(objective.dtype).max) / 1e6),
+            np.full(len(coefs), np.inf),
             sizes,
             np.full(1 + len(coefs), accuracy),
             free_scale=False,

@@ -62,12 +62,16 @@ def best_on_slice(
     if not free_scale:
         units, tolerances = units[1:], tolerances[1:]
     highest = (np.append(1.0, upper) if free_scale else upper) / units
+    # On separable comparisons the exponential loss decreases forever; coefficients times squared
+    # differences, which are at most 4·D, must not overflow in float32. (A finite bound for L-BFGS-B
+    # would change its path on all other problems.)
+    limit = float(np.finfo(objective.dtype).max) / 1e6
     last = SliceMinimum(1.0, start, math.nan, 0)
     ascent = np.zeros(len(units))
 
     def function(z: NDArray) -> tuple[float, NDArray]:
         nonlocal last, ascent
-        point = z * units
+        point = np.minimum(z * units, limit)
         scale, coefs = (float(point[0]), point[1:]) if free_scale else (0.0, point)
         value, gradient = evaluate(scale, coefs)
         last = SliceMinimum(scale, coefs, value, last.n_evaluations + 1)
@@ -90,7 +94,7 @@ def best_on_slice(
         callback=stop,
         options={"maxcor": 20, "maxfun": MAX_EVALUATIONS, "ftol": 1e-15, "gtol": 0.0},
     )
-    point = found.x * units
+    point = np.minimum(found.x * units, limit)
     contributions = (point[1:] if free_scale else point) * sizes
     small = contributions <= NEGLIGIBLE * contributions.max(initial=0.0)
     point[(1 if free_scale else 0) :][small] = 0
