@@ -191,6 +191,8 @@ def test_ctrl_c_during_imports_is_no_traceback(module: str, tmp_path: Path) -> N
     made_csv(tmp_path / "t.csv")
     code = (
         "import signal, sys\n"
+        # A process that was started in the background may ignore Ctrl-C.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class Finder:\n"
         "    def find_spec(self, name, path, target=None):\n"
         f"        if name == {module!r}: signal.raise_signal(signal.SIGINT)\n"
