@@ -51,11 +51,13 @@ class FitProgress:
         self._previous: Any = None
         if threading.current_thread() is threading.main_thread():
             self._previous = signal.signal(signal.SIGINT, self._interrupt)
-        self._bar.start()
+        if not self._bar.disable:
+            self._bar.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._bar.stop()
+        if not self._bar.disable:  # older versions of rich print an empty line otherwise
+            self._bar.stop()
         if self._previous is not None:
             signal.signal(signal.SIGINT, self._previous)
 
