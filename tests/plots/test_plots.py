@@ -40,6 +40,7 @@ def pyplot() -> Iterator[Any]:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    pyplot.close("all")  # examples in docstrings leave figures open
     yield pyplot
     pyplot.close("all")
 
