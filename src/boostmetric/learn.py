@@ -21,25 +21,12 @@ from boostmetric.problem import (
     Objective,
     Operator,
     Regularizer,
-    Step,
     Trace,
-    UnitTrace,
     as_operator,
     check_operator,
     place_objective,
 )
-from boostmetric.solvers import (
-    DEFAULT_ALPHA,
-    FIRST_GAP,
-    Boosting,
-    Memory,
-    SolverSettings,
-    Status,
-    leading_eigenpairs,
-)
-
-Callback = Callable[[Boosting], bool]
-"""Called after every step with the state of the fit; a true result ends the fit."""
+from boostmetric.solvers import DEFAULT_ALPHA, Boosting, Callback, SolverSettings, Status
 
 
 def boost(
@@ -124,7 +111,7 @@ def learn_from_comparisons(
             # It fixes the trace of M, so margins are in the units of the operator.
             gaps = gaps / unit
         problem = Objective.of_operator(engine, operator, loss, Trace(0.0), gaps, counted.weights)
-    return solve(problem, unit, settings, callback, should_stop, start, resume)
+    return Boosting(problem, settings, unit, start, resume).run(callback, should_stop)
 
 
 def learn_psd(
@@ -209,69 +196,8 @@ def learn_psd(
     b, c = (None if given is None else np.asarray(given, float) for given in (gaps, weights))
     with Local(n_jobs) as engine:
         problem = Objective.of_operator(engine, operator, settings.loss, Trace(0.0), b, c)
-        return solve(problem, operator.unit, settings, callback, should_stop, start, resume)
-
-
-def solve(
-    problem: Objective,
-    unit: float,
-    settings: SolverSettings,
-    callback: Callback | None = None,
-    should_stop: Callable[[], bool] | None = None,
-    start: Metric | None = None,
-    resume: Mapping[str, NDArray] | None = None,
-) -> Boosting:
-    """Minimize an objective, whose own regularizer is replaced.
-
-    Parameters
-    ----------
-    problem : at M = 0; it may have several blocks
-    unit : the matrices A_r of the problem are those of the user divided by this number, and for the
-        hinge, which fixes the trace of M, the gaps, too
-    settings : how to solve it
-    callback, should_stop, start, resume : as for `learn_psd`
-    """
-    if start is not None and start.n_features != problem.n_features:
-        raise ValueError(
-            f"start must be a metric of {problem.n_features} features; it has {start.n_features}."
-        )
-    loss = settings.loss
-    solver = settings.make_solver(problem.n_features, problem.n_terms)
-
-    # 1) the regularizer, relative to the scatter at M = 0
-    first = problem.evaluate()
-    assert first.scatter is not None
-    scatter = first.scatter
-    if isinstance(loss, Hinge):
-        # At M = 0 all margins are equal up to gaps, and so should be the duals.
-        block = problem.single_block()
-        uniform = loss.nu * loss.prices(problem.n_terms, block.weights)
-        scatter = block.operator.scatter(uniform.astype(problem.dtype))
-    alpha_max = float(leading_eigenpairs(scatter)[0][0])
-    if isinstance(loss, Hinge):
-        problem.regularizer = UnitTrace(0.0)
-    else:
-        problem.regularizer = settings.regularizer_for(alpha_max, first.dual_sum, unit)
-
-    # 2) where to start
-    fit = Boosting(
-        problem=problem,
-        solver=solver,
-        memory=Memory(alpha_max),
-        first_value=first.value,
-        unit=unit,
-        tol=solver.default_tol if settings.tol is None else settings.tol,
-    )
-    if resume is not None:
-        fit.resume(resume)
-    elif start is not None:
-        coefs = start.coefs * fit.coef_unit
-        problem.take(Step(start.directions.astype(problem.dtype), coefs, 0.0))
-
-    # 3) the loop
-    problem.should_stop = should_stop
-    fit.run(settings.max_iter, callback, FIRST_GAP if start is None else 1)
-    return fit
+        fit = Boosting(problem, settings, operator.unit, start, resume)
+        return fit.run(callback, should_stop)
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from boostmetric import BoostMetric
 from boostmetric.engines import Local
-from boostmetric.learn import boost, solve
+from boostmetric.learn import boost
 from boostmetric.problem import (
     Block,
     ComparisonOperator,
@@ -191,7 +191,7 @@ def test_three_blocks_agree_with_one() -> None:
             problem = Objective(
                 engine, blocks, loss, Trace(0.0), list(map(len, parts)), X.shape[1], whole.dtype
             )
-            return solve(problem, whole.unit, SolverSettings.of(loss, **options))
+            return Boosting(problem, SolverSettings.of(loss, **options), whole.unit).run()
 
     one, three = learned(1), learned(3)
     assert len(one.history) == len(three.history) == 60

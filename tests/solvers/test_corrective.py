@@ -15,7 +15,7 @@ from sklearn.datasets import load_iris
 from boostmetric import LOSSES, Boosting, Comparisons, Metric, Operator, Status, boost
 from boostmetric.problem import block as block_module
 from boostmetric.solvers.certificate import lower_bound
-from boostmetric.solvers.slice_search import best_on_slice
+from boostmetric.solvers.coefficients import best_on_slice
 
 Data = tuple[NDArray, Comparisons]
 

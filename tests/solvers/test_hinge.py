@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -144,16 +145,15 @@ def test_a_share_out_of_range_is_refused(nu: float) -> None:
 @pytest.mark.parametrize("gapped", [False, True])
 @pytest.mark.parametrize("unit", [1.0, 37.0])
 def test_the_program_is_solved_as_directions_are_added(
-    unit: float, gapped: bool, nu: float, monkeypatch: pytest.MonkeyPatch
+    unit: float, gapped: bool, nu: float
 ) -> None:
-    monkeypatch.setattr(hinge_module, "PATIENCE", 10**9)
     rng = np.random.default_rng(3)
     m, J = 40, 12
     H = unit * rng.normal(size=(m, J))
     gaps = unit * rng.normal(size=m) if gapped else None
     b = np.zeros(m) if gaps is None else gaps
     prices = prices_of(nu, m, rng.uniform(0.5, 2, m))
-    program = SoftMargin(prices, gaps, nu * prices, unit)
+    program = SoftMargin(prices, gaps, nu * prices, unit, patience=10**9)
     for j in range(J):
         program.add(np.eye(J)[j], H[:, j])
         program.solve()
@@ -284,7 +284,7 @@ def test_forgetting_slack_rows_does_not_change_the_result(
 ) -> None:
     data = random_problem(seed, weighted=True)
     expected = boost(*data, Hinge(0.2), tol=1e-6)
-    monkeypatch.setattr(hinge_module, "PATIENCE", patience)
+    monkeypatch.setattr(hinge_module, "SoftMargin", partial(SoftMargin, patience=patience))
     fit = boost(*data, Hinge(0.2), tol=1e-6)
     assert fit.status is expected.status is Status.CONVERGED
     assert fit.objective() == pytest.approx(expected.objective(), abs=2e-6 * scale_of(fit))

@@ -17,7 +17,7 @@ from sklearn.datasets import load_wine
 from boostmetric import LOSSES, Boosting, Comparisons, Frobenius, Loss, Operator, Trace, boost
 from boostmetric.engines import Local
 from boostmetric.problem import Objective, Regularizer, Step
-from boostmetric.solvers.line_search import LineSearch, line_search
+from boostmetric.solvers.coefficients import LineSearch, line_search
 
 EQUATIONS = ["exponential", "logistic"]
 RESPONSES: dict[str, Callable[[np.random.Generator, int], NDArray]] = {

@@ -13,7 +13,7 @@ from sklearn.datasets import load_wine
 
 from boostmetric import Boosting, Comparisons, Status, boost
 from boostmetric.solvers import certificate
-from boostmetric.solvers import loop as loop_module
+from boostmetric.solvers import base as base_module
 
 Data = tuple[NDArray, Comparisons]
 
@@ -82,7 +82,7 @@ def test_a_bound_that_a_later_objective_disproves_is_dropped(
             return wrong[0]
         return true_bound(problem, matrix, *more)
 
-    monkeypatch.setattr(loop_module, "lower_bound", bound)
+    monkeypatch.setattr(base_module, "lower_bound", bound)
     gaps: list[float] = []
 
     def note(fit: Boosting) -> bool:

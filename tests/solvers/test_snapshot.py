@@ -15,10 +15,9 @@ from sklearn.datasets import load_wine
 
 from boostmetric import Boosting, Comparisons, Iteration, Operator, Trace, boost
 from boostmetric.engines import single_blas_thread
-from boostmetric.learn import solve
 from boostmetric.problem import Objective
 from boostmetric.solvers import Memory, SnapshotError, SolverSettings
-from boostmetric.solvers.proposal import Schedule
+from boostmetric.solvers.base import Schedule
 
 Data = tuple[NDArray, Comparisons]
 Snapshot = dict[str, NDArray]
@@ -279,7 +278,7 @@ def solved(data: Data, loss: str, n_blocks: int, resume: Any = None, **options: 
     problem = blocks_of(*data, loss, n_blocks, Trace(0.0))
     with single_blas_thread():  # as in `boost`
         settings = SolverSettings.of(loss, **options)
-        return solve(problem, unit_of(problem), settings, resume=resume)
+        return Boosting(problem, settings, unit_of(problem), resume=resume).run()
 
 
 @pytest.mark.parametrize("loss", SMOOTH)

@@ -28,7 +28,7 @@ from boostmetric import (
 )
 from boostmetric.problem import Step
 from boostmetric.solvers import SolverSettings
-from boostmetric.solvers.slice_search import best_on_slice
+from boostmetric.solvers.coefficients import best_on_slice
 
 Data = tuple[NDArray, Comparisons]
 Labelled = tuple[NDArray, NDArray]

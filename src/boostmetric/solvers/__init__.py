@@ -1,12 +1,13 @@
-"""Solvers of the problem: what a step is, the loop over steps, and certificates of optimality.
+"""Solvers: the loop over steps, three ways to propose a step, and certificates of optimality.
 
-They see an `Objective` and never points, labels, engines or files.
+Solvers query an `Objective` and never see points, labels, engines or files.
 """
 
+from boostmetric.solvers.base import Memory
 from boostmetric.solvers.eigen import EIGEN_SOLVERS, leading_eigenpairs
 from boostmetric.solvers.loop import (
-    FIRST_GAP,
     Boosting,
+    Callback,
     Iteration,
     Outcome,
     SnapshotError,
@@ -15,15 +16,14 @@ from boostmetric.solvers.loop import (
     history_table,
     with_prefix,
 )
-from boostmetric.solvers.proposal import Memory
 from boostmetric.solvers.settings import DEFAULT_ALPHA, SOLVERS, SolverSettings
 
 __all__ = [
     "DEFAULT_ALPHA",
     "EIGEN_SOLVERS",
-    "FIRST_GAP",
     "SOLVERS",
     "Boosting",
+    "Callback",
     "Iteration",
     "Memory",
     "Outcome",

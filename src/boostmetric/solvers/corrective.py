@@ -7,57 +7,44 @@ from dataclasses import replace
 import numpy as np
 
 from boostmetric.problem import Evaluation, Objective, Step
+from boostmetric.solvers.base import (
+    Memory,
+    Proposal,
+    Schedule,
+    Solver,
+    leading_directions,
+    without_null_directions,
+)
+from boostmetric.solvers.coefficients import best_on_slice, is_bounded
 from boostmetric.solvers.newton import Factor, newton_step_to_face, turning_step
-from boostmetric.solvers.proposal import Memory, Proposal, Schedule
-from boostmetric.solvers.slice_search import best_on_slice, is_bounded
-from boostmetric.solvers.stagewise import leading_directions, without_null_directions
 
-BATCH_SIZE = 4
-"""Eigenvectors that are added in a step, unless another number is given."""
-
-SLACK = 0.1
-"""Accuracy of the coefficients: the slopes that remain, relative to the violation that led to the
-step."""
-
-MAX_TURNS = 4
-"""Newton steps that turn the face, in one step of the solver, at most."""
-
-WORTHWHILE = 0.1
-"""What such a step must gain, as a share of the best before it, for another to follow."""
-
-NEWTON_WORTH, FEW_FEATURES = 0.3, 32
-"""What a Newton step must gain per evaluation, as a share of what the last search on a slice did,
-to be tried again in the next step, for more than so many features. The Newton equation then has
-many more unknowns than products, and on comparisons that can all be satisfied its condition is so
-bad that slices are many times cheaper."""
+FEW_FEATURES = 32
+"""With more features the Newton equation has many more unknowns than products with the Hessian. On
+separable comparisons it is then so ill-conditioned that slices are many times cheaper."""
 
 
-class TotallyCorrective:
-    """Add the leading eigenvectors, and find the best coefficients of all directions together.
+class TotallyCorrective(Solver):
+    """Add the leading eigenvectors and optimize the coefficients of all directions together.
 
-    For a moderate number of features the directions so far are first replaced by those of Newton
-    steps: near an optimum of full rank it would take some D²/2 eigenvectors of scatters to span
-    what it needs.
+    If M is a matrix, Newton steps replace the old directions first: near an optimum of full rank,
+    about D²/2 eigenvectors of scatters would be needed instead.
     """
 
     default_tol = 1e-3
 
-    def __init__(self, batch_size: int = BATCH_SIZE, eigen_solver: str = "auto") -> None:
-        self.batch_size, self.eigen_solver = batch_size, eigen_solver
-
     def propose(
         self, objective: Objective, now: Evaluation, memory: Memory, limit: int
     ) -> Proposal:
-        """The next step, adding at most `limit` directions."""
+        """The next step from M, with at most `limit` new directions."""
         k = min(self.batch_size, limit)
         # 1) leading eigenvectors of the scatter
-        values, vectors, memory = leading_directions(objective, now, memory, k, self.eigen_solver)
+        values, vectors, memory = leading_directions(self, objective, now, memory, k)
         excess = values - objective.regularizer.threshold
         new = vectors[:, excess > 0]
         # 2) Newton steps from M
         metric = objective.M.metric
         old, coefs, value, n_evaluations = metric.directions, metric.coefs, now.value, 0
-        # If ⟨A_r, M⟩ = 0 for all r, all comparisons may be of equal points, with no Newton step.
+        # If ⟨A_r, M⟩ = 0 for all r, for instance for equal points, there is no Newton step.
         if metric.n_directions and objective.is_dense and now.largest > 0:
             factor, value, newton, n_evaluations = newton_steps(objective, now.value, memory)
             memory = replace(memory, newton=newton)
@@ -68,20 +55,16 @@ class TotallyCorrective:
         directions, coefs, sizes = without_null_directions(
             objective, np.column_stack([old, new]), np.append(coefs, np.zeros(new.shape[1]))
         )
-        if not directions.shape[1]:  # M = 0, to which a Newton step may have led
+        if not directions.shape[1]:  # M = 0, possibly after a Newton step
             if value < now.value:
                 return replace(nothing, step=Step(directions, coefs, 0.0))
             return nothing
-        # Without a new direction, what remains is to make the coefficients exact.
-        accuracy = SLACK * max(float(excess[0]), 1e-9 * memory.alpha_max)
+        # The slopes that remain, relative to the excess that led to the step. Without a new
+        # direction, the coefficients are made exact.
+        accuracy = 0.1 * max(float(excess[0]), 1e-9 * memory.alpha_max)
+        upper, tolerances = np.full(len(coefs), np.inf), np.full(1 + len(coefs), accuracy)
         best = best_on_slice(
-            objective,
-            directions,
-            coefs,
-            np.full(len(coefs), np.inf),
-            sizes,
-            np.full(1 + len(coefs), accuracy),
-            free_scale=False,
+            objective, directions, coefs, upper, sizes, tolerances, free_scale=False
         )
         rate = max(value - best.value, 0.0) / best.n_evaluations
         nothing = replace(
@@ -103,19 +86,15 @@ class TotallyCorrective:
 def newton_steps(
     objective: Objective, value: float, memory: Memory
 ) -> tuple[Factor | None, float, tuple[Schedule, Schedule], int]:
-    """Newton steps that lower the objective, if such are due.
+    """Scheduled Newton steps: one to any face of the cone, then up to four that turn the face.
 
-    One step to any face of the cone; then steps that turn the face, as long as they pay.
-
-    Returns the metric they lead to, or None if that is M, its objective, the new schedules, and the
-    number of evaluations of the duals.
+    Returns the new metric, or None if no step lowers the objective, its objective, the new
+    schedules, and the number of evaluations of the duals.
     """
     matrix, factor, n_evaluations = objective.M.matrix, None, 0
     assert matrix is not None
     schedules = list(memory.newton)
-    for kind, (find_step, n_steps) in enumerate(
-        ((newton_step_to_face, 1), (turning_step, MAX_TURNS))
-    ):
+    for kind, (find_step, n_steps) in enumerate(((newton_step_to_face, 1), (turning_step, 4))):
         largest_gain = 0.0
         for _ in range(n_steps if memory.n_steps >= schedules[kind].due else 0):
             if not matrix.any():
@@ -127,11 +106,12 @@ def newton_steps(
                 break
             gain, value = value - found_value, found_value
             factor, matrix = found, found.matrix
-            too_expensive = gain < NEWTON_WORTH * memory.slice_rate * n
+            # Is the decrease per evaluation at least 0.3 times that of the last slice?
+            too_expensive = gain < 0.3 * memory.slice_rate * n
             if too_expensive and objective.n_features > FEW_FEATURES:
                 schedules[kind] = memory.newton[kind].after(memory.n_steps, success=False)
                 break
-            if gain < WORTHWHILE * largest_gain:
+            if gain < 0.1 * largest_gain:
                 break
             largest_gain = max(largest_gain, gain)
     return factor, value, (schedules[0], schedules[1]), n_evaluations

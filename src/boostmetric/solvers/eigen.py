@@ -10,29 +10,10 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from boostmetric.metric import fix_signs
 
 EIGEN_SOLVERS = ("auto", "exact", "approximate")
-"""How eigenvectors are found; "auto" is "exact" for matrices, and follows those of operators."""
+"""How eigenvectors are computed; "auto" is exact for matrices and `follow_eigenpairs` for others."""
 
-FIRST_ACCURACY = 0.1
-"""The relative error of the first approximate eigenvector; it falls like 1/t² with step t."""
-
-FOLLOWED = 8
-"""Eigenvectors of an operator that are followed from one step to the next, at least."""
-
-ROUNDING = 4
-"""Eigenvalues are noise up to this many units of rounding of the norm of the matrix."""
-
-EXACT = 1e-6
-"""Relative error of an eigenvector of an operator that is called exact; that of its eigenvalue is
-the square of it."""
-
-FIRST_ROUNDS = 12
-"""Products with a block, at most, when eigenvectors begin to be followed; later one is enough."""
-
-FORMED_UP_TO = 16_384
-"""Features up to which the matrix of an operator is formed as a last resort (2 GB)."""
-
-ROUGH = 0.1
-"""Residual, relative to the eigenvalue, at which a first eigenvector is accurate enough."""
+N_FOLLOWED = 8
+"""Minimum number of eigenvectors of an operator that are followed from step to step."""
 
 
 def find_directions(
@@ -43,14 +24,14 @@ def find_directions(
     basis: NDArray | None = None,
     n_steps: int = 0,
 ) -> tuple[NDArray, NDArray, NDArray | None]:
-    """Leading eigenpairs as a solver needs them in a step.
+    """Leading eigenpairs for one step of a solver.
 
-    Approximate pairs become more accurate as the fit proceeds; if they suggest that no direction
-    lowers the objective, exact ones decide.
+    Approximate pairs become more accurate as the fit proceeds. If they suggest that no direction
+    lowers the objective, exact pairs decide.
 
     Parameters
     ----------
-    A : the scatter less what the regularizer subtracts
+    A : the scatter minus the gradient of the regularizer, except for threshold·I
     k : number of directions, at least one and at most D
     threshold : eigenvalues above it lower the objective
     method : one of `EIGEN_SOLVERS`
@@ -59,41 +40,42 @@ def find_directions(
 
     Returns
     -------
-    values : array of shape (k,), falling; those that exceed the threshold by no more than rounding
-        are set to the threshold
+    values : array of shape (k,), decreasing; values that exceed the threshold by no more than
+        rounding are set to the threshold
     vectors : array of shape (D, k)
-    basis : what eigenvectors of an operator are followed by, or None
+    basis : the basis for the next step, or None (`follow_eigenpairs`)
     """
     values = None
     if method == "auto" and not isinstance(A, np.ndarray):
-        width = max(k, FOLLOWED)
+        width = max(k, N_FOLLOWED)
         if basis is not None and basis.shape[1] != 2 * width:
             basis = None
         values, vectors, basis = follow_eigenpairs(A, width, basis)
         values, vectors = values[:k], vectors[:, :k]
     elif method == "approximate":
-        accuracy = FIRST_ACCURACY / (1 + n_steps) ** 2
-        values, vectors = leading_eigenpairs(A, k, accuracy)
+        values, vectors = leading_eigenpairs(A, k, accuracy=0.1 / (1 + n_steps) ** 2)
     if values is None or not values[0] > threshold:
         values, vectors = leading_eigenpairs(A, k)
     size = np.abs(values).max()
     if isinstance(A, np.ndarray):
         size = max(size, float(np.linalg.norm(A)))
-    noise = ROUNDING * np.finfo(np.float64).eps * size
+    noise = 4 * np.finfo(np.float64).eps * size  # the accuracy of eigenvalues
     values = np.where(values > threshold + noise, values, np.minimum(values, threshold))
     return values, vectors, basis
 
 
 def leading_eigenpairs(
-    A: NDArray | LinearOperator, k: int = 1, accuracy: float | None = None
+    A: NDArray | LinearOperator,
+    k: int = 1,
+    accuracy: float | None = None,
+    max_dense_size: int = 16_384,
 ) -> tuple[NDArray, NDArray]:
-    """The k largest eigenvalues of A, falling, and their unit eigenvectors as columns (D, k).
+    """The k largest eigenvalues of A, decreasing, and their unit eigenvectors as columns (D, k).
 
     Signs are fixed so that each column's largest entry is positive. A matrix is decomposed by
-    LAPACK, in float64. An operator, or a matrix if an `accuracy` is given, goes to a restarted
-    Lanczos iteration (ARPACK); if that does not converge, the matrix of the operator is formed by D
-    products and decomposed by LAPACK, unless it is too large (`FORMED_UP_TO`): the pairs are then
-    rough ones.
+    LAPACK, in float64. For an operator, or a matrix if `accuracy` is given, ARPACK's restarted
+    Lanczos iteration is used. If it does not converge, the matrix of the operator is formed by D
+    products and decomposed by LAPACK, or approximated if it is too large.
 
     Parameters
     ----------
@@ -101,6 +83,7 @@ def leading_eigenpairs(
     k : number of eigenpairs; at most D are returned
     accuracy : end as soon as ‖A·v − λ·v‖ ≤ accuracy·|λ| for all pairs. Their λ are Rayleigh
         quotients, which never exceed the true eigenvalues. None for exact pairs
+    max_dense_size : largest D for which the matrix of an operator is formed (2 GB)
 
     Examples
     --------
@@ -110,32 +93,28 @@ def leading_eigenpairs(
     """
     dtype, size = A.dtype, A.shape[0]
     if k < size and (accuracy is not None or not isinstance(A, np.ndarray)):
-        found = _lanczos(A, k, _block(size, 1)[:, 0], accuracy)
+        found = _lanczos(A, k, accuracy)
         if found is not None:
-            values, vectors = found
-            return values, fix_signs(vectors).astype(dtype)
-    if isinstance(A, np.ndarray):
-        return _dense(A, k)
-    if size > FORMED_UP_TO:
-        values, vectors, _ = follow_eigenpairs(A, k, None)
-        return values, vectors
-    return _dense(A @ np.eye(size, dtype=dtype), k)
-
-
-def _block(size: int, k: int) -> NDArray:
-    """Where an iteration begins: fixed pseudo-random unit vectors."""
-    block = np.random.default_rng(0).standard_normal((size, min(k, size)))
-    return block / np.linalg.norm(block, axis=0)
+            return found[0], fix_signs(found[1]).astype(dtype)
+    if not isinstance(A, np.ndarray):
+        if size > max_dense_size:
+            return follow_eigenpairs(A, k, None)[:2]
+        A = A @ np.eye(size, dtype=dtype)
+    matrix, first = A.astype(np.float64), max(0, size - k)
+    values, vectors = eigh(matrix, subset_by_index=[first, size - 1], check_finite=False)
+    if len(values) < size - first:  # SciPy 1.12 may return no eigenvalue, without an error
+        values, vectors = (found[..., first:] for found in eigh(matrix, check_finite=False))
+    return values[::-1], fix_signs(vectors[:, ::-1]).astype(A.dtype)
 
 
 def follow_eigenpairs(
     A: LinearOperator, k: int, basis: NDArray | None
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """Rough leading eigenpairs of an operator that differs little from the last one.
+    """Approximate leading eigenpairs of an operator that differs little from the last one.
 
-    The best k vectors in the span of a basis, which is made of those of the last operator and of
-    their residuals, A·v − λ·v: one product of the operator with 2·k vectors. (LOBPCG, with an
-    operator that changes from step to step.)
+    These are the best k vectors in the span of a basis, which consists of the vectors for the last
+    operator and their residuals, A·v − λ·v: one product of the operator with 2·k vectors. (LOBPCG,
+    with an operator that changes from step to step.)
 
     Parameters
     ----------
@@ -145,7 +124,7 @@ def follow_eigenpairs(
 
     Returns
     -------
-    Rayleigh quotients, falling, unit vectors (D, k), and the basis for the next operator
+    Rayleigh quotients, decreasing, unit vectors (D, k), and the basis for the next operator
 
     Examples
     --------
@@ -156,9 +135,10 @@ def follow_eigenpairs(
     >>> bool(90 < values[0] <= better[0] < 99)
     True
     """
-    rounds = FIRST_ROUNDS if basis is None else 1
-    basis = _block(A.shape[0], 2 * k) if basis is None else basis
-    for _ in range(rounds):
+    # For the first operator, iterate until the leading residual is at most 0.1·λ.
+    max_rounds = 12 if basis is None else 1
+    basis = _start_vectors(A.shape[0], 2 * k) if basis is None else basis
+    for _ in range(max_rounds):
         Q = np.linalg.qr(basis)[0].astype(A.dtype)
         images = A @ Q
         values, within = eigh((Q.T @ images).astype(np.float64))
@@ -167,37 +147,37 @@ def follow_eigenpairs(
         residuals = images @ within - vectors * values.astype(A.dtype)
         sizes = np.linalg.norm(residuals, axis=0)
         basis = np.column_stack([vectors, residuals / np.maximum(sizes, np.finfo(A.dtype).tiny)])
-        if sizes[0] <= ROUGH * abs(values[0]):
+        if sizes[0] <= 0.1 * abs(values[0]):
             break
     return values, fix_signs(vectors), basis
 
 
+def _start_vectors(size: int, k: int) -> NDArray:
+    """Fixed pseudo-random unit vectors."""
+    block = np.random.default_rng(0).standard_normal((size, min(k, size)))
+    return block / np.linalg.norm(block, axis=0)
+
+
 def _lanczos(
-    A: NDArray | LinearOperator, k: int, guess: NDArray, accuracy: float | None
+    A: NDArray | LinearOperator, k: int, accuracy: float | None
 ) -> tuple[NDArray, NDArray] | None:
-    """By ARPACK; None where it does not converge."""
-    dtype = A.dtype
-    tol = max(EXACT, float(np.finfo(dtype).eps ** 0.75)) if accuracy is None else accuracy
+    """The k leading eigenpairs by ARPACK; None if it does not converge."""
+    dtype, size = A.dtype, A.shape[0]
+    # The relative error of an eigenvalue is the square of that of its eigenvector.
+    tol = max(1e-6, float(np.finfo(dtype).eps ** 0.75)) if accuracy is None else accuracy
+    start = _start_vectors(size, 1)[:, 0].astype(dtype)
     try:
-        values, vectors = eigsh(A, k=k, which="LA", v0=guess.astype(dtype), tol=tol)
+        values, vectors = eigsh(A, k=k, which="LA", v0=start, tol=tol)
     except ArpackError:
         return None
     order = np.argsort(values)[::-1]
     values, vectors = values[order], vectors[:, order]
-    # ARPACK has been seen to return a vector that is no eigenvector when it stagnates.
+    # ARPACK may return a vector that is not an eigenvector if it stagnates.
     images = np.column_stack([A @ vector for vector in vectors.T])
     residuals = np.linalg.norm(images - values * vectors, axis=0)
-    sizes = np.abs(values)
-    if accuracy is None:  # an eigenvalue near 0 is exact in units of the others
-        even = np.full(len(guess), len(guess) ** -0.5, dtype=dtype)
-        sizes = np.maximum(sizes, np.linalg.norm(A @ even))
-    near = max(tol, np.sqrt(np.finfo(dtype).eps)) * sizes
+    scales = np.abs(values)
+    if accuracy is None:  # the error of an eigenvalue near 0 is relative to the others
+        even = np.full(size, size**-0.5, dtype=dtype)
+        scales = np.maximum(scales, np.linalg.norm(A @ even))
+    near = max(tol, np.sqrt(np.finfo(dtype).eps)) * scales
     return (values, vectors) if (residuals <= 2 * near).all() else None
-
-
-def _dense(A: NDArray, k: int) -> tuple[NDArray, NDArray]:
-    matrix, first = A.astype(np.float64), max(0, len(A) - k)
-    values, vectors = eigh(matrix, subset_by_index=[first, len(A) - 1], check_finite=False)
-    if len(values) < len(A) - first:  # seen with SciPy 1.12: no eigenvalue is found, silently
-        values, vectors = (found[..., first:] for found in eigh(matrix, check_finite=False))
-    return values[::-1], fix_signs(vectors[:, ::-1]).astype(A.dtype)

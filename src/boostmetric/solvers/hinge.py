@@ -5,13 +5,13 @@ The program is kept in its dual form,
     minimize π − Σ_r u_r·b_r  over π and 0 ≤ u_r ≤ v_r with Σ_r u_r = 1,
     such that Σ_r u_r·h_rj ≤ π for every direction j,
 
-because there a new direction is a new row: the basis of the simplex method has as many rows as
-there are directions, not comparisons, and what was optimal without the new row is where the dual
-simplex method continues. The coefficients w_j are the multipliers of the rows; they sum to 1
-because π is free. Rows that have been slack for a while are removed.
+because a new direction is then a new row: the basis of the simplex method has one row per
+direction instead of one per comparison, and the dual simplex method continues from the last
+solution. The coefficients w_j are the multipliers of the rows; they sum to 1 because π is free.
+Rows that have been slack for several solutions are removed.
 
-The duals of such a program jump as rows are added. A direction found half-way between them and the
-best duals so far, those with the highest lower bound, is worth more (Wentges 1997).
+The duals of such a program jump as rows are added. Directions are therefore computed half-way
+between them and the best duals so far, those with the highest lower bound (Wentges 1997).
 """
 
 from __future__ import annotations
@@ -26,24 +26,12 @@ from numpy.typing import NDArray
 
 from boostmetric.metric import Metric
 from boostmetric.problem import Evaluation, Hinge, Objective, Step
+from boostmetric.solvers.base import Memory, Proposal, Solver
 from boostmetric.solvers.eigen import find_directions, leading_eigenpairs
-from boostmetric.solvers.proposal import Memory, Proposal
-
-BATCH_SIZE = 2
-"""Eigenvectors that are added in a step, unless another number is given."""
-
-PATIENCE = 5
-"""Solutions in which a row is slack before it is removed."""
-
-MIN_RESPONSE = 1e-6
-"""The smallest unit of the program, in units of the largest gap."""
-
-ROUNDING = 1e-8
-"""Error of the program's π in float64, in units of typical responses."""
 
 
 def check_highs() -> None:
-    """Raise an ImportError that says what to install if HiGHS is missing."""
+    """Raise an ImportError with instructions if HiGHS is not installed."""
     try:
         import_module("highspy")
     except ImportError as error:
@@ -54,11 +42,6 @@ def check_highs() -> None:
         ) from error
 
 
-def basis_statuses() -> dict[str, Any]:
-    """What a row or a column may be in a basis of HiGHS, by name."""
-    return dict(import_module("highspy").HighsBasisStatus.__members__)
-
-
 class SoftMargin:
     """The linear program for the directions so far.
 
@@ -66,8 +49,9 @@ class SoftMargin:
     ----------
     prices : array of shape (m,), the v_r
     gaps : array of shape (m,), or None
-    duals : array of shape (m,), feasible ones to begin with
+    duals : array of shape (m,), feasible duals to start from
     unit : a typical size of the responses; the program is in units of it
+    patience : number of consecutive solutions with a slack row after which the row is removed
 
     Examples
     --------
@@ -78,14 +62,20 @@ class SoftMargin:
     (array([1.]), array([0.5, 0.5]), 2.0)
     """
 
-    def __init__(self, prices: NDArray, gaps: NDArray | None, duals: NDArray, unit: float) -> None:
+    def __init__(
+        self,
+        prices: NDArray,
+        gaps: NDArray | None,
+        duals: NDArray,
+        unit: float,
+        patience: int = 5,
+    ) -> None:
         check_highs()
         self._highspy: Any = import_module("highspy")
         self._highs: Any = self._highspy.Highs()
-        self._unit, m = unit, len(prices)
+        self.unit, self._patience, m = unit, patience, len(prices)
         self.duals, self.best_duals = duals, duals
         self.price = -np.inf
-        self._infinity = self._highs.inf
         self._highs.silent()
         self._highs.setOptionValue("threads", 1)
         self._highs.setOptionValue("simplex_scale_strategy", 0)  # `unit` does that, and better
@@ -93,20 +83,19 @@ class SoftMargin:
             self._highs.setOptionValue(name, 1e-9)
         # Column 0 is π; it has no sign.
         costs = np.zeros(m) if gaps is None else -gaps.astype(np.float64) / unit
-        lower, upper = np.zeros(m + 1), np.concatenate([[self._infinity], prices])
-        lower[0] = -self._infinity
+        lower, upper = np.zeros(m + 1), np.concatenate([[self._highs.inf], prices])
+        lower[0] = -self._highs.inf
         self._check(self._highs.addVars(m + 1, lower, upper))
-        columns = np.arange(m + 1, dtype=np.int32)
-        self._highs.changeColsCost(m + 1, columns, np.concatenate([[1.0], costs]))
-        self._columns = columns
-        self._check(self._highs.addRow(1.0, 1.0, m, columns[1:], np.ones(m)))
+        self._columns = np.arange(m + 1, dtype=np.int32)
+        self._highs.changeColsCost(m + 1, self._columns, np.concatenate([[1.0], costs]))
+        self._check(self._highs.addRow(1.0, 1.0, m, self._columns[1:], np.ones(m)))
         self._directions: list[NDArray] = []
         self._ages = np.zeros(0, dtype=np.intp)
 
     def add(self, direction: NDArray, responses: NDArray) -> None:
-        """A new direction: the row π − Σ_r u_r·h_r ≥ 0."""
-        row = np.concatenate([[1.0], -responses.astype(np.float64) / self._unit])
-        self._check(self._highs.addRow(0.0, self._infinity, len(row), self._columns, row))
+        """Add a direction: the row π − Σ_r u_r·h_r ≥ 0."""
+        row = np.concatenate([[1.0], -responses.astype(np.float64) / self.unit])
+        self._check(self._highs.addRow(0.0, self._highs.inf, len(row), self._columns, row))
         self._directions.append(direction)
         self._ages = np.append(self._ages, 0)
 
@@ -124,24 +113,22 @@ class SoftMargin:
                 "loss='smoothed_hinge', or scale the features."
             )
         solution = self._highs.getSolution()
-        self.price = float(solution.col_value[0]) * self._unit
+        self.price = float(solution.col_value[0]) * self.unit
         self.duals = np.maximum(np.array(solution.col_value[1:]), 0)
         coefs = np.maximum(np.array(solution.row_dual[1:]), 0)
         # Multipliers at rounding level would make the rank depend on the processor.
         kept = coefs > 1e-12 * coefs.max()
         directions = np.column_stack(self._directions)[:, kept]
         self.metric = Metric(directions, coefs[kept] / coefs[kept].sum())
-        self._forget(np.array(solution.row_value[1:]))
-
-    def _forget(self, slacks: NDArray) -> None:
-        """Remove rows that have not been tight for some time; the basis stays one."""
-        self._ages = np.where(slacks > 1e-6, self._ages + 1, 0)
-        old = np.flatnonzero(self._ages >= PATIENCE)
-        if old.size:
-            self._highs.deleteRows(len(old), (old + 1).astype(np.int32))
-            self._ages = np.delete(self._ages, old)
-            gone = set(old.tolist())
-            self._directions = [v for j, v in enumerate(self._directions) if j not in gone]
+        # Slack rows are basic, so the basis remains valid without them.
+        self._ages = np.where(np.array(solution.row_value[1:]) > 1e-6, self._ages + 1, 0)
+        is_old = self._ages >= self._patience
+        if is_old.any():
+            rows = (np.flatnonzero(is_old) + 1).astype(np.int32)
+            self._highs.deleteRows(len(rows), rows)
+            self._ages = self._ages[~is_old]
+            pairs = zip(self._directions, is_old, strict=True)
+            self._directions = [direction for direction, old in pairs if not old]
 
     def _check(self, status: Any) -> None:
         if status == self._highspy.HighsStatus.kError:
@@ -151,7 +138,7 @@ class SoftMargin:
             )
 
     def to_arrays(self) -> dict[str, NDArray]:
-        """All that the next solution depends on besides prices and gaps, as arrays."""
+        """The state on which the next solution depends, besides prices and gaps."""
         basis = self._highs.getBasis()
         return {
             "rows": np.column_stack(self._directions),
@@ -164,56 +151,42 @@ class SoftMargin:
         }
 
     def restore(self, saved: Mapping[str, NDArray]) -> None:
-        """Restore the basis and the rest from `to_arrays`; the rows have been added before."""
+        """Restore the state from `to_arrays`, after the rows have been added."""
+        status = self._highspy.HighsBasisStatus
         basis = self._highspy.HighsBasis()
-        of = {int(each): each for each in basis_statuses().values()}
-        basis.col_status = [of[status] for status in saved["column_status"].tolist()]
-        basis.row_status = [of[status] for status in saved["row_status"].tolist()]
+        basis.col_status = [status(number) for number in saved["column_status"].tolist()]
+        basis.row_status = [status(number) for number in saved["row_status"].tolist()]
         basis.valid = True
         self._highs.setBasis(basis)
         self._ages, self.price = saved["ages"], float(saved["price"])
         self.duals, self.best_duals = saved["duals"], saved["best_duals"]
 
-    def compromise(self) -> NDArray:
-        """Feasible duals half-way to the best ones."""
-        return (self.duals + self.best_duals) / 2
 
-
-class SoftMarginSolver:
+class SoftMarginSolver(Solver):
     """Add leading eigenvectors to the soft-margin linear program, and solve it.
 
-    The program needs all comparisons in one block. It is the only thing that a solver keeps besides
-    its `Memory`; `to_arrays` and `restore` are for snapshots.
+    The program requires all comparisons in one block. Unlike other solvers, this one has a state
+    besides the `Memory`: the program.
     """
 
     default_tol = 1e-3
+    uses_scatter = False
+    has_cheap_bound = True
 
-    def __init__(self, batch_size: int = BATCH_SIZE, eigen_solver: str = "auto") -> None:
-        self.batch_size, self.eigen_solver = batch_size, eigen_solver
+    def __init__(self, batch_size: int, eigen_solver: str = "auto") -> None:
+        super().__init__(batch_size, eigen_solver)
         self._program: SoftMargin | None = None
-        self._saved: Mapping[str, NDArray] | None = None
-
-    @property
-    def price(self) -> float:
-        """π, the price of a unit of trace."""
-        return -np.inf if self._program is None else self._program.price
-
-    def duals(self, objective: Objective) -> NDArray:
-        """Those of the program, of shape (m,)."""
-        if self._program is None:
-            self._program = self._begin(objective)
-        return self._program.duals
+        self._saved: Mapping[str, NDArray] = {}
 
     def propose(
         self, objective: Objective, now: Evaluation, memory: Memory, limit: int
     ) -> Proposal:
-        """The next step: the metric of the program with at most `limit` more directions."""
-        if self._program is None:
-            self._program = self._begin(objective)
-        program, operator = self._program, objective.single_block().operator
+        """The metric of the program with at most `limit` more directions."""
+        program, operator = self._program_for(objective), objective.single_block().operator
         k = min(self.batch_size, limit)
-        least = program.price + max(ROUNDING, 32 * float(np.finfo(operator.dtype).eps)) * self._unit
-        for duals in (program.compromise(), program.duals):
+        # π is exact to about 1e-8 of the unit in float64.
+        least = program.price + max(1e-8, 32 * float(np.finfo(operator.dtype).eps)) * program.unit
+        for duals in ((program.duals + program.best_duals) / 2, program.duals):
             duals = duals.astype(operator.dtype)
             # 1) leading eigenvectors at feasible duals, which also give a lower bound
             values, vectors, basis = find_directions(
@@ -222,7 +195,7 @@ class SoftMarginSolver:
             memory = replace(memory, basis=basis)
             # An approximate eigenvalue is too low, and would make the bound too high.
             exact = self.eigen_solver != "approximate" and objective.is_dense
-            bound = _bound(objective, duals, float(values[0]) if exact else None)
+            bound = dual_objective(objective, duals, float(values[0]) if exact else None)
             if bound > memory.bound:
                 memory = replace(memory, bound=bound)
                 program.best_duals = duals
@@ -230,7 +203,7 @@ class SoftMarginSolver:
             violated = [j for j, h in enumerate(responses) if float(h @ program.duals) > least]
             if violated:
                 break
-        if not violated:
+        else:
             return Proposal(None, memory, k, float(values[0]))
         # 2) the program with these directions
         for j in violated:
@@ -239,68 +212,80 @@ class SoftMarginSolver:
         step = Step(program.metric.directions, program.metric.coefs, 0.0)
         return Proposal(step, memory, k, float(values[0]))
 
-    def lower_bound(self, objective: Objective) -> float:
-        """A number that the hinge loss of every metric of trace 1 exceeds."""
+    def lower_bound(
+        self, objective: Objective, now: Evaluation, memory: Memory, enough: float
+    ) -> float:
+        """The best lower bound so far of the hinge loss of all metrics of trace 1."""
         if self._program is None:
-            return -np.inf
-        return _bound(objective, self._program.duals.astype(objective.dtype), None)
+            return memory.bound
+        duals = self._program.duals.astype(objective.dtype)
+        return max(memory.bound, dual_objective(objective, duals, None))
+
+    def alpha(self, objective: Objective) -> float:
+        """π, the price of a unit of trace."""
+        return -np.inf if self._program is None else self._program.price
+
+    def duals(self, objective: Objective) -> NDArray:
+        """The duals of the program, of shape (m,)."""
+        return self._program_for(objective).duals
 
     def to_arrays(self) -> dict[str, NDArray]:
         """The program as arrays."""
         return {} if self._program is None else self._program.to_arrays()
 
-    def restore(self, saved: Mapping[str, NDArray], n_features: int, n_terms: int) -> None:
-        """Continue from `to_arrays`, in the next step; a ValueError if the arrays do not fit."""
+    def restore(self, saved: Mapping[str, NDArray], objective: Objective) -> None:
+        """Continue from `to_arrays` in the next step."""
         if saved:
-            J = saved["rows"].shape[1]
+            J, m = saved["rows"].shape[1], objective.n_terms
             shapes = {
-                "rows": (n_features, J),
+                "rows": (objective.n_features, J),
                 "ages": (J,),
-                "duals": (n_terms,),
-                "best_duals": (n_terms,),
+                "duals": (m,),
+                "best_duals": (m,),
                 "price": (),
-                "column_status": (1 + n_terms,),
+                "column_status": (1 + m,),
                 "row_status": (1 + J,),
             }
-            known = [int(each) for each in basis_statuses().values()]
+            statuses = import_module("highspy").HighsBasisStatus.__members__.values()
+            known = [int(status) for status in statuses]
             for name, shape in shapes.items():
                 array = saved[name]
                 fits = array.shape == shape and np.isfinite(array).all()
                 if not fits or (name.endswith("status") and not np.isin(array, known).all()):
                     raise ValueError(f"{name} of the linear program are damaged")
-        self._saved = saved or None
+        self._saved = saved
 
-    def _begin(self, objective: Objective) -> SoftMargin:
-        """The program with the directions of M, or as it was in a snapshot."""
-        block = objective.single_block()
-        loss, m = objective.loss, objective.n_terms
+    def _program_for(self, objective: Objective) -> SoftMargin:
+        """The program; a new one has the directions of M, or those of the snapshot."""
+        if self._program is not None:
+            return self._program
+        block, loss = objective.single_block(), objective.loss
         assert isinstance(loss, Hinge)
-        prices = loss.prices(m, block.weights)
+        prices = loss.prices(objective.n_terms, block.weights)
         uniform = loss.nu * prices
-        # The largest average response is at most this, for any direction. λ_max of the scatter may
+        # An upper bound on the average response to any direction. λ_max of the scatter itself may
         # be a rounding error.
         absolute = block.operator.absolute_scatter(uniform.astype(objective.dtype))
-        self._unit = float(leading_eigenpairs(absolute)[0][0]) or 1.0
+        unit = float(leading_eigenpairs(absolute)[0][0]) or 1.0
         if block.gaps is not None:
             # HiGHS fails on costs that are larger than its rows by many orders of magnitude. If the
             # gaps are that large, the metric hardly matters.
-            self._unit = max(self._unit, MIN_RESPONSE * float(np.abs(block.gaps).max()))
-        program = SoftMargin(prices, block.gaps, uniform, self._unit)
-        saved = self._saved
-        metric = objective.M.metric
-        for direction in metric.directions.T if saved is None else saved["rows"].T:
+            unit = max(unit, 1e-6 * float(np.abs(block.gaps).max()))
+        program = SoftMargin(prices, block.gaps, uniform, unit)
+        directions = self._saved["rows"] if self._saved else objective.M.metric.directions
+        for direction in directions.T:
             program.add(direction, block.operator.responses(direction))
-        if saved is not None:
-            program.restore(saved)
+        if self._saved:
+            program.restore(self._saved)
+        self._program = program
         return program
 
-    _unit: float = 1.0
 
+def dual_objective(objective: Objective, duals: NDArray, lambda_max: float | None) -> float:
+    """Σ u_r·b_r − λ_max of the scatter, a lower bound of the hinge loss (EQ:HingeD2).
 
-def _bound(objective: Objective, duals: NDArray, lambda_max: float | None) -> float:
-    """Σ u_r·b_r − λ_max of the scatter, the dual objective (EQ:HingeD2).
-
-    The duals must be feasible: they sum to 1, and none exceeds its price.
+    The duals must be feasible: they sum to 1 and do not exceed the prices. λ_max is computed if it
+    is None.
     """
     block = objective.single_block()
     if lambda_max is None:

@@ -1,14 +1,15 @@
 """Newton steps in the space of symmetric matrices, on the faces of the semidefinite cone.
 
 An optimum of low rank lies on a face, the matrices W·Y·Wᵀ with Y ⪰ 0 for an orthonormal W. A step
-on the face alone would not know that the face may turn. Write V for what is orthogonal to W. The
-matrices of the same rank near W·Y·Wᵀ are, to second order,
+that changes Y only cannot turn the face. Let the columns of V span the orthogonal complement of W.
+The matrices of the same rank near W·Y·Wᵀ are, to second order,
 
     W·(Y + dY)·Wᵀ + W·B·Vᵀ + V·Bᵀ·Wᵀ + V·BᵀY⁻¹B·Vᵀ,
 
-so the objective is that of N = W·dY·Wᵀ + W·B·Vᵀ + V·Bᵀ·Wᵀ, plus ⟨S, BᵀY⁻¹B⟩ with S = Vᵀ∇V, the
-gradient off the face, which at the optimum is positive. The Newton equation for (dY, B) has that
-term in its Hessian, and the steps converge quadratically if S is positive definite.
+so the second-order model of the objective is that of N = W·dY·Wᵀ + W·B·Vᵀ + V·Bᵀ·Wᵀ, plus
+⟨S, BᵀY⁻¹B⟩ with S = Vᵀ∇V, the gradient off the face, which is positive semidefinite at the optimum.
+The Newton equation for (dY, B) has this term in its Hessian, and the steps converge quadratically
+if S is positive definite.
 
 All matrices here are in float64.
 """
@@ -24,31 +25,9 @@ from scipy.linalg import eigh, null_space
 
 from boostmetric.problem import Objective
 
-MAX_PRODUCTS = 30
-"""Products with the Hessian in one solution of the Newton equation, at most."""
-
-ACCURACY = 1e-2
-"""Relative accuracy of that solution."""
-
-TURNING_EFFORT = 2
-"""How much more accurate the solution of a step that turns the face is."""
-
 RANK_TOLERANCES = (1e-7, 1e-4, 1e-2)
 """Eigenvalues of a metric below this share of the largest, in whitened coordinates, count as 0.
-
-Small ones that should be 0 obstruct a step, so if it fails, fewer are kept."""
-
-NEGLIGIBLE = 1e-12
-"""Likewise those of the result of a step: they are rounding errors."""
-
-MAX_FACES = 4
-"""Faces tried for one step, at most."""
-
-PARTS = (1.0, 0.5, 0.25, 0.1, 0.03)
-"""Parts of a step that are tried until the objective falls."""
-
-HUGE = float(np.sqrt(np.finfo(np.float64).max))
-"""Where H vanishes a solution would be infinite; entries beyond this have no finite squares."""
+Small eigenvalues that should be 0 obstruct a turning step; if it fails, fewer are kept."""
 
 Map = Callable[[NDArray], NDArray]
 """A linear map of symmetric matrices."""
@@ -62,17 +41,17 @@ class Factor:
 
     @property
     def matrix(self) -> NDArray:
-        """M."""
+        """M, of shape (D, D)."""
         return self.root @ self.root.T
 
     @property
     def directions(self) -> NDArray:
-        """Unit columns (D, r)."""
+        """Unit columns, of shape (D, r)."""
         return self.root / np.linalg.norm(self.root, axis=0)
 
     @property
     def coefs(self) -> NDArray:
-        """Their coefficients (r,)."""
+        """The coefficients of the directions, of shape (r,)."""
         return np.einsum("dr,dr->r", self.root, self.root)
 
 
@@ -80,8 +59,9 @@ class Factor:
 class Face:
     """A face of the cone, the matrices basis·Y·basisᵀ with Y ⪰ 0.
 
-    `whiten`, of shape (D, d), maps from coordinates in which the operator is isotropic, `unwhiten`
-    is its pseudo-inverse, transposed; basis = whiten·`within`, whose columns are orthonormal.
+    `whiten`, of shape (D, d), maps from coordinates in which the absolute scatter is the identity,
+    and `unwhiten` is its transposed pseudo-inverse. The basis is whiten·`within`, and `within` has
+    orthonormal columns.
     """
 
     whiten: NDArray
@@ -89,13 +69,8 @@ class Face:
     within: NDArray
 
     @property
-    def basis(self) -> NDArray:
-        """Of shape (D, dimension of the face)."""
-        return self.whiten @ self.within
-
-    @property
     def off(self) -> NDArray:
-        """Orthonormal columns that span what is orthogonal to `within`."""
+        """Orthonormal columns that span the orthogonal complement of `within`."""
         # Not all versions of SciPy accept an empty matrix.
         return null_space(self.within.T) if self.within.size else np.eye(len(self.within))
 
@@ -105,11 +80,11 @@ def solve_newton_equation(
 ) -> tuple[NDArray, int]:
     """N with H[N] ≈ target, and the number of evaluations of the duals.
 
-    H is the Hessian of the objective at basis·Y·basisᵀ. With more `effort` the solution is more
-    accurate by that factor, and may take so much longer. The preconditioner is R ↦ K⁻¹·R·K⁻¹, K the
-    absolute scatter: if the differences of pairs are normally distributed, H is of this form.
+    H is the Hessian of the objective at basis·Y·basisᵀ; `effort` is that of `conjugate_gradients`.
+    The preconditioner is R ↦ K⁻¹·R·K⁻¹ with the absolute scatter K. If the differences of pairs are
+    normally distributed, the inverse of H has this form.
     """
-    values, vectors = axes(objective, Y, basis)
+    values, vectors = scatter_axes(objective, Y, basis)
     inverse = (vectors / values) @ vectors.T
     return conjugate_gradients(
         lambda N: objective.hessian_at(Y, N, basis),
@@ -119,18 +94,23 @@ def solve_newton_equation(
     )
 
 
-@np.errstate(over="ignore", invalid="ignore")  # if H vanishes, the solution may be anything
+@np.errstate(over="ignore", invalid="ignore")  # if H vanishes
 def conjugate_gradients(
     hessian: Map, precondition: Map, target: NDArray, effort: int = 1
 ) -> tuple[NDArray, int]:
-    """N with hessian(N) ≈ target, or zeros if it is not finite, and the number of products."""
+    """N with hessian(N) ≈ target, or zeros if it is not finite, and the number of products.
+
+    The relative error is 1e-2/effort, unless that takes more than 30·effort products.
+    """
+    # If H vanishes the solution is infinite; larger entries have no finite squares.
+    huge = float(np.sqrt(np.finfo(np.float64).max))
     solution = np.zeros_like(target)
     residual = target
     search = preconditioned = precondition(residual)
     size = initial = float(np.sum(residual * preconditioned))
     n_products = 0
-    while n_products < effort * MAX_PRODUCTS and size > (ACCURACY / effort) ** 2 * initial:
-        if not np.abs(search).max(initial=0.0) < HUGE:  # also if it is NaN
+    while n_products < effort * 30 and size > (1e-2 / effort) ** 2 * initial:
+        if not np.abs(search).max(initial=0.0) < huge:  # also if it is NaN
             break
         image = hessian(search)
         n_products += 1
@@ -146,11 +126,13 @@ def conjugate_gradients(
     return (solution if finite else np.zeros_like(target)), n_products
 
 
-def axes(objective: Objective, Y: NDArray, basis: NDArray | None = None) -> tuple[NDArray, NDArray]:
-    """Eigenvalues and eigenvectors of the absolute scatter, without null directions of the data.
+def scatter_axes(
+    objective: Objective, Y: NDArray, basis: NDArray | None = None
+) -> tuple[NDArray, NDArray]:
+    """Eigenpairs of the absolute scatter, without null directions of the data.
 
-    In units of its largest entry: if all comparisons are satisfied, it may be so small that inverse
-    roots of its eigenvalues, which whiten points, have no finite squares.
+    They are in units of its largest entry: if all comparisons are satisfied, it may be so small
+    that the inverse roots of its eigenvalues, which whiten points, have no finite squares.
     """
     scatter = objective.absolute_scatter_at(Y, basis)
     values, vectors = eigh(scatter / np.abs(scatter).max())
@@ -160,7 +142,7 @@ def axes(objective: Objective, Y: NDArray, basis: NDArray | None = None) -> tupl
 
 def whitened(objective: Objective, matrix: NDArray) -> tuple[Face, NDArray]:
     """The whole cone in whitened coordinates, and a matrix in them."""
-    values, vectors = axes(objective, matrix)
+    values, vectors = scatter_axes(objective, matrix)
     unwhiten = vectors * np.sqrt(values)
     face = Face(vectors / np.sqrt(values), unwhiten, np.eye(len(values)))
     return face, unwhiten.T @ matrix @ unwhiten
@@ -169,20 +151,22 @@ def whitened(objective: Objective, matrix: NDArray) -> tuple[Face, NDArray]:
 def step_face(objective: Objective, matrix: NDArray) -> tuple[Face, NDArray, int]:
     """A face that a Newton step from a metric does not leave.
 
-    If a step leads out of the cone, the eigenvectors through which it does are dropped, and the
-    step is computed again on the face that the others span. The second result is where the step
-    ends, in whitened coordinates, and the third the number of evaluations of the duals.
+    If a step leaves the cone, the eigenvectors with negative eigenvalues are dropped, and the step
+    is computed again on the face spanned by the others, up to three times.
+
+    Returns the face, the end of the step in whitened coordinates, and the number of evaluations of
+    the duals.
     """
     face, start = whitened(objective, matrix)
     n_evaluations = 1
-    for tried in range(1, MAX_FACES + 1):
-        basis = face.basis
+    for is_last in (False, False, False, True):
+        basis = face.whiten @ face.within
         Y = face.within.T @ start @ face.within
         descent = -objective.gradient_at(Y, objective.evaluate_at(Y, basis), basis)
         step, n_products = solve_newton_equation(objective, Y, descent, basis)
         n_evaluations += 1 + n_products
         values, vectors = eigh(Y + step)
-        if tried == MAX_FACES or values[0] >= 0 or values[-1] <= 0:
+        if is_last or values[0] >= 0 or values[-1] <= 0:
             break
         face = replace(face, within=face.within @ vectors[:, values > 0])
     root = face.within @ (vectors * np.sqrt(np.maximum(values, 0)))
@@ -192,7 +176,7 @@ def step_face(objective: Objective, matrix: NDArray) -> tuple[Face, NDArray, int
 def own_face(
     objective: Objective, matrix: NDArray, tolerance: float = RANK_TOLERANCES[0]
 ) -> tuple[Face, NDArray]:
-    """The face that a metric lies on, and its eigenvalues there that count."""
+    """The face of a metric, and its eigenvalues on it that exceed the tolerance."""
     face, start = whitened(objective, matrix)
     values, vectors = eigh(start)
     kept = values > tolerance * values[-1]
@@ -202,41 +186,39 @@ def own_face(
 def newton_step_to_face(
     objective: Objective, matrix: NDArray, value: float
 ) -> tuple[Factor | None, float, int]:
-    """A metric with a lower objective, a Newton step away, which may be on any face of the cone.
+    """A Newton step to any face of the cone.
 
-    Returns it, or None if no part of the step lowers the objective below `value`, its objective,
-    and the number of evaluations of the duals.
+    Returns the metric at its end, or None if no part of the step lowers the objective below
+    `value`; its objective; and the number of evaluations of the duals.
     """
     face, end, n_evaluations = step_face(objective, matrix)
     start = face.unwhiten.T @ matrix @ face.unwhiten
-    found, found_value = _lower(
-        objective, value, face.whiten, lambda part: (1 - part) * start + part * end
-    )
-    return found, found_value, n_evaluations
+    found = _decrease(objective, value, face.whiten, lambda t: (1 - t) * start + t * end)
+    return *found, n_evaluations
 
 
 def turning_step(
     objective: Objective, matrix: NDArray, value: float
 ) -> tuple[Factor | None, float, int]:
-    """As `newton_step_to_face`, by a step to a face of the same dimension or less, which turns."""
+    """Same as `newton_step_to_face`, for a step that turns the face of the metric."""
     n_evaluations = 0
     for tolerance in RANK_TOLERANCES:
         face, after, n = _turn(objective, matrix, tolerance)
         n_evaluations += n
-        found, found_value = _lower(objective, value, face.whiten, after)
-        if found is not None:
+        found = _decrease(objective, value, face.whiten, after)
+        if found[0] is not None:
             break
-    return found, found_value, n_evaluations
+    return *found, n_evaluations
 
 
-@np.errstate(over="ignore", invalid="ignore")  # where all duals are tiny, whitening is huge
+@np.errstate(over="ignore", invalid="ignore")  # if all duals are tiny, `whiten` is huge
 def _turn(
     objective: Objective, matrix: NDArray, tolerance: float
 ) -> tuple[Face, Callable[[float], NDArray], int]:
-    """A Newton step from a metric that turns the face it lies on (see above).
+    """A Newton step from a metric that turns its face (see the top of this module).
 
-    Returns the face, the matrix in whitened coordinates to which a part of the step leads, as a
-    function of that part, and the number of evaluations of the duals.
+    Returns the face; the matrix, in whitened coordinates, after a share t of the step, as a
+    function of t; and the number of evaluations of the duals.
     """
     face, y = own_face(objective, matrix, tolerance)
     W, V, whiten = face.within, face.off, face.whiten
@@ -244,7 +226,7 @@ def _turn(
     descent = -objective.gradient_at(start, objective.evaluate_at(start, whiten), whiten)
     s, vectors = eigh(-V.T @ descent @ V) if V.size else (np.empty(0), np.empty((0, 0)))
     V = V @ vectors
-    # In the basis (W, V), in which Y and S are diagonal, N has the blocks dY and B only.
+    # In the basis (W, V), Y and S are diagonal, and N has only the blocks dY and B.
     basis, r = np.column_stack([W, V]), len(y)
     stiffness = np.zeros((len(basis), len(basis)))
     stiffness[:r, r:] = np.maximum(s, 0)[None, :] / y[:, None]
@@ -260,28 +242,28 @@ def _turn(
     square = float(np.sum(target**2))
     size = float(np.sum(target * hessian(target))) / square if square > 0 else 0.0
     diagonal = max(size, np.finfo(np.float64).tiny) + stiffness
-    N, n_products = conjugate_gradients(hessian, lambda R: R / diagonal, target, TURNING_EFFORT)
+    N, n_products = conjugate_gradients(hessian, lambda R: R / diagonal, target, effort=2)
 
-    def after(part: float) -> NDArray:
-        turned = W + part * V @ (N[:r, r:] / y[:, None]).T
-        values, vectors = eigh(np.diag(y) + part * N[:r, :r])
+    def after(t: float) -> NDArray:
+        turned = W + t * V @ (N[:r, r:] / y[:, None]).T
+        values, vectors = eigh(np.diag(y) + t * N[:r, :r])
         root = turned @ (vectors * np.sqrt(np.maximum(values, 0)))
         return root @ root.T
 
     return face, after, n_products + 3
 
 
-def _lower(
+def _decrease(
     objective: Objective, value: float, whiten: NDArray, after: Callable[[float], NDArray]
 ) -> tuple[Factor | None, float]:
-    """The metric after the longest part of a step that lowers the objective, and its objective."""
-    for part in PARTS:
+    """The metric after the largest share of a step that lowers the objective, and its objective."""
+    for t in (1.0, 0.5, 0.25, 0.1, 0.03):
         with np.errstate(over="ignore", invalid="ignore"):
-            end = after(part)
+            end = after(t)
             if not np.isfinite(end).all():
                 continue
             values, vectors = eigh(end)
-            kept = values > NEGLIGIBLE * max(values[-1], 0.0)
+            kept = values > 1e-12 * max(values[-1], 0.0)  # the others are rounding errors
             found = Factor(whiten @ (vectors[:, kept] * np.sqrt(values[kept])))
             if not np.isfinite(found.matrix).all():
                 continue

@@ -1,61 +1,39 @@
-"""How a problem is solved: the parameters that `BoostMetric`, `boost` and `learn_psd` share."""
+"""The solver parameters of `BoostMetric`, `boost` and `learn_psd`, checked and resolved."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from boostmetric._validation import check_parameter, is_count, is_real
 from boostmetric.problem import LOSSES, REGULARIZERS, Hinge, Loss, Operator, Regularizer, as_loss
-from boostmetric.solvers import corrective, hinge
-from boostmetric.solvers.corrective import TotallyCorrective
-from boostmetric.solvers.eigen import EIGEN_SOLVERS, FOLLOWED
-from boostmetric.solvers.hinge import SoftMarginSolver, check_highs
-from boostmetric.solvers.loop import AnySolver
-from boostmetric.solvers.stagewise import Stagewise
+from boostmetric.solvers.corrective import FEW_FEATURES
+from boostmetric.solvers.eigen import EIGEN_SOLVERS, N_FOLLOWED
+from boostmetric.solvers.hinge import check_highs
 
 DEFAULT_ALPHA = 1e-7
-"""The relative alpha, unless another is given."""
+"""The default relative alpha."""
 
 SOLVERS = ("stagewise", "totally_corrective")
 """The solvers by name."""
 
-MAX_BATCH_SIZE = 24
-"""Directions per step of the stage-wise solver on large problems; at most half of the features."""
-
-MIN_FEATURES_FOR_BATCHES = 16
-"""With fewer features, a batch would be most of the directions that there are."""
-
-MIN_TERMS_FOR_BATCHES = 10_000
-"""With fewer comparisons, the paper's way, one direction at a time, is fast enough."""
-
-MAX_MEASURES = 1 << 25
-"""Measures of the directions of a batch that are held in memory (256 MB in float64)."""
-
 
 @dataclass(frozen=True)
 class SolverSettings:
-    """Loss, regularizer and solver, checked and resolved.
+    """Loss, regularizer and solver; `learn_psd` documents the parameters.
 
-    Attributes
-    ----------
-    loss, solver : F, and one of `SOLVERS`
-    regularizer : R; if its alpha is None, `alpha` is relative to the problem
-    alpha : relative alpha
-    max_iter : maximum number of directions
-    directions_per_step : None for a number that depends on the problem
-    tol : relative duality gap that ends the fit; None for the default of the solver
-    eigen_solver : one of `EIGEN_SOLVERS`
+    `alpha` is relative, and used if that of the regularizer is None. `directions_per_step` and
+    `tol` are None if they depend on the problem and the solver.
     """
 
     loss: Loss
     solver: str
     regularizer: Regularizer
-    alpha: float = DEFAULT_ALPHA
-    max_iter: int = 500
-    directions_per_step: int | None = None
-    tol: float | None = None
-    eigen_solver: str = "auto"
+    alpha: float
+    max_iter: int
+    directions_per_step: int | None
+    tol: float | None
+    eigen_solver: str
 
     @classmethod
     def of(
@@ -69,22 +47,27 @@ class SolverSettings:
         tol: float | None = None,
         eigen_solver: str = "auto",
     ) -> SolverSettings:
-        """Check the parameters of a user; raises a ValueError for the first that is invalid."""
+        """Check and resolve parameters; raises a ValueError for the first invalid one."""
+
+        # 1) each parameter
+        def one_of(names: Iterable[str]) -> str:
+            return f"one of {{{', '.join(map(repr, names))}}}"
+
         check_parameter(
             "loss",
             loss,
-            isinstance(loss, Loss) or (isinstance(loss, str) and loss in LOSSES),
-            f"one of {_set_of(LOSSES)} or a Loss",
+            loss in LOSSES if isinstance(loss, str) else isinstance(loss, Loss),
+            f"{one_of(LOSSES)} or a Loss",
         )
-        check_parameter(
-            "solver", solver, solver in ("auto", *SOLVERS), f"one of {_set_of(('auto', *SOLVERS))}"
-        )
+        solvers = ("auto", *SOLVERS)
+        check_parameter("solver", solver, solver in solvers, one_of(solvers))
         check_parameter(
             "regularizer",
             regularizer,
-            isinstance(regularizer, Regularizer)
-            or (isinstance(regularizer, str) and regularizer in REGULARIZERS),
-            f"one of {_set_of(REGULARIZERS)} or a Regularizer, such as Trace(0.5)",
+            regularizer in REGULARIZERS
+            if isinstance(regularizer, str)
+            else isinstance(regularizer, Regularizer),
+            f"{one_of(REGULARIZERS)} or a Regularizer, such as Trace(0.5)",
         )
         check_parameter("alpha", alpha, is_real(alpha), "a float in the range [0.0, inf)")
         check_parameter("max_iter", max_iter, is_count(max_iter), "an int in the range [1, inf)")
@@ -98,25 +81,24 @@ class SolverSettings:
             "tol", tol, tol is None or is_real(tol), "None or a float in the range [0.0, inf)"
         )
         check_parameter(
-            "eigen_solver",
-            eigen_solver,
-            eigen_solver in EIGEN_SOLVERS,
-            f"one of {_set_of(EIGEN_SOLVERS)}",
+            "eigen_solver", eigen_solver, eigen_solver in EIGEN_SOLVERS, one_of(EIGEN_SOLVERS)
         )
+        # 2) their combination
         F = as_loss(loss)
         R = REGULARIZERS[regularizer]() if isinstance(regularizer, str) else regularizer
         if solver == "auto":
             solver = F.solvers[0] if F.solvers else SOLVERS[0]
         name = next((name for name, kind in REGULARIZERS.items() if isinstance(R, kind)), "")
-        for what, given, works in (
+        for parameter, value, supported in (
             ("solver", solver, F.solvers),
             ("regularizer", name, F.regularizers),
         ):
-            if given and given not in works:
-                names = " or ".join(map(repr, works)) or "none"
+            if value and value not in supported:
+                names = " or ".join(map(repr, supported)) or "none"
                 raise ValueError(
-                    f"{what}={given!r} does not work with the loss {F!r}. Use {what}={names} with "
-                    f"this loss, or another loss, such as 'smoothed_hinge', with this {what}."
+                    f"{parameter}={value!r} does not work with the loss {F!r}. Use {parameter}="
+                    f"{names} with this loss, or another loss, such as 'smoothed_hinge', with this "
+                    f"{parameter}."
                 )
         if isinstance(F, Hinge):
             check_highs()
@@ -130,45 +112,22 @@ class SolverSettings:
                 f"alpha={alpha!r} and regularizer={R!r} both set the strength. Pass one of them: "
                 "alpha is relative to the problem, that of the regularizer is absolute."
             )
-        given_number = None if isinstance(directions_per_step, str) else int(directions_per_step)
-        return cls(F, solver, R, float(alpha), int(max_iter), given_number, tol, eigen_solver)
+        k = None if isinstance(directions_per_step, str) else int(directions_per_step)
+        return cls(F, solver, R, float(alpha), int(max_iter), k, tol, eigen_solver)
 
     def batch_size(self, n_features: int, n_terms: int) -> int:
         """Directions per step for a problem of this size."""
         if self.directions_per_step is not None:
             return self.directions_per_step
         if isinstance(self.loss, Hinge):
-            return hinge.BATCH_SIZE
+            return 2
         if self.solver == "totally_corrective":
-            few = n_features <= corrective.FEW_FEATURES
-            return corrective.BATCH_SIZE if few else 2 * corrective.BATCH_SIZE
-        if n_features < MIN_FEATURES_FOR_BATCHES or n_terms < MIN_TERMS_FOR_BATCHES:
+            return 4 if n_features <= FEW_FEATURES else 8
+        # With few features a batch would contain most directions; with few comparisons the paper's
+        # algorithm, one direction at a time, is fast enough.
+        if n_features < 16 or n_terms < 10_000:
             return 1
         if n_features > Operator.DENSE_UP_TO:
-            return FOLLOWED
-        return min(MAX_BATCH_SIZE, n_features // 2, max(FOLLOWED, MAX_MEASURES // n_terms))
-
-    def make_solver(self, n_features: int, n_terms: int) -> AnySolver:
-        """The solver for a problem of this size; that of the hinge is a linear program."""
-        batch_size = self.batch_size(n_features, n_terms)
-        if isinstance(self.loss, Hinge):
-            return SoftMarginSolver(batch_size, self.eigen_solver)
-        kind = TotallyCorrective if self.solver == "totally_corrective" else Stagewise
-        return kind(batch_size, self.eigen_solver)
-
-    def regularizer_for(self, alpha_max: float, dual_sum: float, unit: float) -> Regularizer:
-        """R with an absolute alpha.
-
-        Parameters
-        ----------
-        alpha_max, dual_sum : λ_max of the scatter at M = 0, and the sum of the duals there
-        unit : the matrices of the problem are those of the user divided by this number
-        """
-        R = self.regularizer
-        if R.alpha is None:
-            return replace(R, alpha=self.alpha * R.unit(alpha_max, dual_sum))
-        return replace(R, alpha=R.in_units(R.alpha, 1 / unit))
-
-
-def _set_of(names: Any) -> str:
-    return f"{{{', '.join(map(repr, names))}}}"
+            return N_FOLLOWED
+        # The responses to a batch are kept in memory: at most 2**25, 256 MB in float64.
+        return min(24, n_features // 2, max(N_FOLLOWED, (1 << 25) // n_terms))

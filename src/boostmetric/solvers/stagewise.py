@@ -1,125 +1,78 @@
-"""The stage-wise solver: directions are added, and their coefficients are not revised later."""
+"""The stage-wise solver: each step adds directions and does not re-optimize earlier ones."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from boostmetric.problem import Evaluation, Objective, Step
-from boostmetric.solvers.eigen import find_directions
-from boostmetric.solvers.line_search import UNBOUNDED_GAIN, line_search
-from boostmetric.solvers.proposal import Memory, Proposal
-from boostmetric.solvers.slice_search import best_on_slice, is_bounded
+from boostmetric.solvers.base import (
+    Memory,
+    Proposal,
+    Solver,
+    leading_directions,
+    without_null_directions,
+)
+from boostmetric.solvers.coefficients import (
+    UNBOUNDED_GAIN,
+    best_on_slice,
+    is_bounded,
+    line_search,
+)
 
-STALL = 1e-4
-"""If a batch lowers the objective by less than this share, another is not worth its cost."""
-
-SLACK = 0.3
-"""Accuracy of the coefficients of a batch: the slopes that remain, relative to the violation that
-led to the batch."""
-
-NULL = 8
-"""Directions whose responses are below this many units of rounding of the largest are null
-directions of the data (constant or linearly dependent features)."""
+MIN_RELATIVE_DECREASE = 1e-4
+"""A batch that lowers the objective by a smaller share ends the fit (`Status.STALLED`)."""
 
 
-class Stagewise:
-    """Add the leading eigenvector with the coefficient that is best for it alone (Algorithm 3).
+class Stagewise(Solver):
+    """Add the leading eigenvector with the best coefficient for it alone (Algorithm 3).
 
-    With a batch size above 1, add so many eigenvectors with the coefficients that are best
-    together. All older coefficients are multiplied by a factor s ≤ 1 that is found with them: what
-    an earlier step took too far is taken back.
+    With a batch size k > 1, add k eigenvectors and optimize their coefficients together. A common
+    factor s ≤ 1 of all older coefficients is optimized with them, because earlier steps may have
+    gone too far.
     """
-
-    default_tol = 0.0
-
-    def __init__(self, batch_size: int = 1, eigen_solver: str = "auto") -> None:
-        self.batch_size, self.eigen_solver = batch_size, eigen_solver
 
     def propose(
         self, objective: Objective, now: Evaluation, memory: Memory, limit: int
     ) -> Proposal:
-        """The next step, adding at most `limit` directions."""
+        """The next step from M, with at most `limit` new directions."""
         k = min(self.batch_size, limit)
         # 1) leading eigenvectors of the scatter
-        values, vectors, memory = leading_directions(objective, now, memory, k, self.eigen_solver)
+        values, vectors, memory = leading_directions(self, objective, now, memory, k)
         excess = values - objective.regularizer.threshold
         nothing = Proposal(None, memory, k, float(values[0]))
-        # 2) their coefficients
+        # 2) the coefficient of a single direction
         if k == 1:
             if excess[0] <= 0:
                 return nothing
             found = line_search(objective, vectors[:, 0])
             if found.coef == 0:
                 return nothing
-            step = Step(vectors, np.array([found.coef]))
             return replace(
                 nothing,
-                step=step,
+                step=Step(vectors, np.array([found.coef])),
                 n_evaluations=found.n_evaluations,
                 is_bounded=found.is_bounded,
             )
+        # 3) the coefficients of a batch; without a new direction, only the factor s is optimized
         new = vectors[:, excess > 0]
         new, start, sizes = without_null_directions(objective, new, np.zeros(new.shape[1]))
         if not new.size and not objective.M.steps:
             return nothing
-        # Without a new direction, what remains is to take back what earlier steps took too far.
-        accuracy = SLACK * max(float(excess[0]), 1e-9 * memory.alpha_max)
-        # On comparisons that can be satisfied there may be no end to what pays.
+        # The slopes that remain, relative to the excess that led to the batch.
+        accuracy = 0.3 * max(float(excess[0]), 1e-9 * memory.alpha_max)
+        # On separable comparisons the best coefficients may be infinite.
         upper = UNBOUNDED_GAIN * max(1.0, now.largest) / sizes
-        best = best_on_slice(
-            objective,
-            new,
-            start,
-            upper,
-            sizes,
-            accuracy * np.append(objective.M.trace, np.ones(new.shape[1])),
-            free_scale=True,
-        )
-        gained = now.value - best.value
-        if not gained > np.finfo(np.float64).eps * abs(now.value):
+        tolerances = accuracy * np.append(objective.M.trace, np.ones(new.shape[1]))
+        best = best_on_slice(objective, new, start, upper, sizes, tolerances, free_scale=True)
+        decrease = now.value - best.value
+        if not decrease > np.finfo(np.float64).eps * abs(now.value):
             return nothing
         return replace(
             nothing,
             step=Step(new, best.coefs, best.scale),
             n_evaluations=best.n_evaluations,
             is_bounded=is_bounded(objective, new, best.coefs),
-            is_stalled=gained < STALL * abs(now.value),
+            is_stalled=decrease < MIN_RELATIVE_DECREASE * abs(now.value),
         )
-
-
-def leading_directions(
-    objective: Objective, now: Evaluation, memory: Memory, k: int, eigen_solver: str
-) -> tuple[NDArray, NDArray, Memory]:
-    """The leading eigenpairs of the scatter at M, less what the regularizer subtracts.
-
-    Returns the k eigenvalues, falling, the vectors of shape (D, k) in the dtype of the problem, and
-    the memory with the basis by which eigenvectors of an operator are followed.
-    """
-    regularizer = objective.regularizer
-    assert now.scatter is not None
-    values, vectors, basis = find_directions(
-        regularizer.reduce(now.scatter, objective.M),
-        k,
-        regularizer.threshold,
-        eigen_solver,
-        memory.basis,
-        memory.n_steps,
-    )
-    return values, vectors.astype(objective.dtype), replace(memory, basis=basis)
-
-
-def without_null_directions(
-    objective: Objective, directions: NDArray, coefs: NDArray
-) -> tuple[NDArray, NDArray, NDArray]:
-    """The directions that the data respond to by more than rounding, with their coefficients.
-
-    The third result are the typical responses to them.
-    """
-    if not directions.shape[1]:
-        return directions, coefs, np.empty(0)
-    sizes = objective.response_sizes(directions)
-    kept = sizes > NULL * np.finfo(objective.dtype).eps * sizes.max()
-    return np.ascontiguousarray(directions[:, kept]), coefs[kept], sizes[kept]
