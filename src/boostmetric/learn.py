@@ -50,19 +50,16 @@ def boost(
 ) -> Boosting:
     """Learn a metric from comparisons of points (Algorithms 3 and 4).
 
-    This is `learn_psd` with a `ComparisonOperator`, and the gaps and weights of the comparisons.
+    This is `learn_psd` with a `ComparisonOperator` and the gaps and weights of the comparisons.
 
     Parameters
     ----------
-    X : array of shape (n, D), dense or CSR, float32 or float64; or an array or dataframe of Dask
-    comparisons, loss : what to learn from, and how margins count; a comparison of weight 0 is left
-        out
-    solver : as for `learn_psd`, except that the default is the paper's, "stagewise", or the only
-        one that the loss works with
-    regularizer, alpha, max_iter, directions_per_step, tol, eigen_solver : as for `learn_psd`
-    callback, should_stop, start, resume, n_jobs : as for `learn_psd`
-    engine : where the computation runs: None for this process, or, if X is a collection of Dask,
-        for the active Dask client; "dask" for that client; the address of a scheduler; or a
+    X : array of shape (n, D), dense or CSR, float32 or float64; or a Dask array or dataframe
+    comparisons, loss : comparisons with weight 0 are ignored
+    solver, regularizer, alpha, max_iter, directions_per_step, tol, eigen_solver, callback, \
+    should_stop, start, resume, n_jobs : see `learn_psd`
+    engine : where the computation runs: None for this process, or for the active Dask client if X
+        is a Dask collection; "dask" for that client; the address of a scheduler; or a
         `distributed.Client`. Without an active client, Dask runs in threads of this process until
         `boost` returns, and the `Boosting` cannot evaluate anything afterwards
 
@@ -100,7 +97,7 @@ def learn_from_comparisons(
     start: Metric | None = None,
     resume: Mapping[str, NDArray] | None = None,
 ) -> Boosting:
-    """`boost` with settings that have been checked, on an engine that is open."""
+    """Same as `boost`, with checked settings and an open engine."""
     counted, loss = comparisons.counted(), settings.loss
     if isinstance(engine, Dask):
         problem, unit = place_objective(engine, X, counted, loss)
@@ -108,7 +105,7 @@ def learn_from_comparisons(
         operator = ComparisonOperator(X, counted, exponent=None, threads=engine.threads)
         gaps, unit = counted.gaps, operator.unit
         if isinstance(loss, Hinge) and gaps is not None:
-            # It fixes the trace of M, so margins are in the units of the operator.
+            # The hinge fixes the trace of M, so margins are in the units of the operator.
             gaps = gaps / unit
         problem = Objective.of_operator(engine, operator, loss, Trace(0.0), gaps, counted.weights)
     return Boosting(problem, settings, unit, start, resume).run(callback, should_stop)
@@ -135,52 +132,53 @@ def learn_psd(
 ) -> Boosting:
     """Minimize F(⟨A_r, M⟩ − b_r) + R(M) over M ⪰ 0, direction by direction.
 
-    Each step takes leading eigenvectors of the scatter Σ u_r·A_r as the next directions, finds
-    their coefficients, and updates margins and duals.
+    Each step adds leading eigenvectors of the scatter Σ u_r·A_r, computes their coefficients, and
+    updates margins and duals.
 
     Parameters
     ----------
     operator : the symmetric matrices A_r: an array of shape (m, D, D), a list of dense or sparse
         matrices, a `LowRankOperator`, a `ComparisonOperator`, or a custom `Operator`
-    loss : F, a `Loss` or the name of one in `LOSSES`; any convex function
+    loss : F, a convex `Loss` or one of the names in `LOSSES`
     gaps, weights : arrays of shape (m,), the b_r and the weights of the terms of F
-    solver : "stagewise" finds a coefficient once, by a line search; "totally_corrective" optimizes
-        all of them again in each step and converges to the optimum; "auto" is "stagewise", unless
-        the loss works with the other one only
+    solver : "stagewise" computes each coefficient once; "totally_corrective" optimizes all
+        coefficients again in each step and converges to the optimum; "auto" is "stagewise" if the
+        loss supports it
     regularizer : "trace", R = alpha·Tr M, or "frobenius", R = alpha/2·‖M‖², with the relative
         `alpha`; or an instance such as ``Trace(v)`` with an absolute strength
     alpha : relative strength, in units that depend on the problem (`Trace`, `Frobenius`). The hinge
-        loss has none, but its own `nu`
+        loss uses its parameter `nu` instead
     max_iter : maximum number of directions
-    directions_per_step : number of directions that a step adds. With 1 the stage-wise solver is the
-        paper's algorithm. In a larger batch it finds the coefficients of the new directions
-        together, and with them one factor for all older ones, which is several times faster for the
-        same objective. "auto" is 24 (D/2 if that is less, 8 for more than 600 features), or 1 for
-        fewer than 16 features or 10,000 matrices; 4 for the totally corrective solver
+    directions_per_step : number of directions added per step. With 1 the stage-wise solver is the
+        paper's algorithm. With more, it optimizes the coefficients of the new directions together,
+        and a common factor of all older ones, which is several times faster for the same objective.
+        "auto" is 24 (at most D/2; 8 for more than 600 features), or 1 for fewer than 16 features or
+        10,000 matrices; 4 (8 for more than 32 features) for the totally corrective solver
     tol : end the fit if the duality gap is at most this share of the objective, or of a thousandth
         of the objective at M = 0 if that is larger; 0 does not compute the gap. None, the default,
-        is 1e-3 for the totally corrective solver and 0 for the stage-wise one, which in general
-        does not come close to the optimum
-    eigen_solver : "auto", the default, is "exact" if the scatter is a matrix; for more than 600
-        features approximate eigenvectors are followed from one step to the next. "approximate" uses
-        a Lanczos iteration that becomes more accurate as the fit proceeds
+        is 1e-3 for the totally corrective solver and 0 for the stage-wise solver, which does not
+        converge to the optimum in general
+    eigen_solver : "exact"; "approximate", a Lanczos iteration that becomes more accurate as the fit
+        proceeds; or "auto", the default, exact up to 600 features, and for more features an
+        iteration that starts from the eigenvectors of the last step
     callback : called after every step with the `Boosting`; a true result ends the fit
     should_stop : called before every evaluation; a true result ends the fit with the metric of the
-        last complete step, after which `callback` is called once more
-    start : a metric of D features to continue from
-    resume : the `Boosting.snapshot` of a fit of the same problem with the same options; the fit
-        continues from there as if it had not been interrupted
+        last complete step, and `callback` is called once more
+    start : a metric of D features to start from
+    resume : a `Boosting.snapshot` of a fit of the same problem with the same options; the result is
+        that of an uninterrupted fit
     n_jobs : number of threads; None, the default, uses the cores available to the process
         (`engines.available_cores`). The result does not depend on it
 
     Returns
     -------
     Boosting, with `metric` (and `metric.matrix`), `objective()`, `duality_gap()`, `status` and
-    `history`. If no direction lowers the objective, its metric has none: M = 0.
+    `history`. If no direction lowers the objective, M = 0.
 
     Examples
     --------
-    The matrix of smallest trace, nearly, that has 1 on its diagonal and at most −0.4 off it:
+    The matrix of (nearly) smallest trace with a diagonal of at least 1 and an off-diagonal entry of
+    at most −0.4:
 
     >>> A = np.array([[[1.0, 0], [0, 0]], [[0, 0], [0, 1]], [[0, -0.5], [-0.5, 0]]])
     >>> fit = learn_psd(A, "squared_hinge", gaps=[0, 0, -0.6], alpha=1e-4, tol=1e-6)
@@ -202,7 +200,7 @@ def learn_psd(
 
 @dataclass(frozen=True, eq=False)
 class PathPoint:
-    """The optimum for one alpha, as nearly as it was found."""
+    """The solution for one alpha; `duality_gap` bounds its distance from the optimum."""
 
     alpha: float
     metric: Metric
@@ -215,17 +213,17 @@ class PathPoint:
 def alpha_path(
     learn: Callable[..., Boosting], alphas: Iterable[float | Regularizer]
 ) -> Iterator[PathPoint]:
-    """Learn for one alpha after another, from the largest down, each from the metric of the last.
+    """Learn for several alphas, from the largest to the smallest, with warm starts.
 
     Parameters
     ----------
-    learn : called with `alpha` or `regularizer`, and with `start`: `boost` or `learn_psd` with all
-        else fixed
-    alphas : relative values, or instances such as ``Trace(v)`` with absolute ones, in any order
+    learn : `boost` or `learn_psd` with all other arguments fixed (`functools.partial`). It is called
+        with `alpha` or `regularizer`, and with `start`
+    alphas : relative values, or instances such as ``Trace(v)`` with absolute values, in any order
 
     Yields
     ------
-    PathPoint, with the absolute alpha and the gap to the optimum there
+    PathPoint, with the absolute alpha
 
     Examples
     --------
@@ -243,19 +241,18 @@ def alpha_path(
     alpha    13.5  rank 1  relative gap below 1e-6: True
     alpha     0.1  rank 4  relative gap below 1e-6: True
     """
-    last: Metric | None = None
-    given = [
-        (each.strength, {"regularizer": each})
-        if isinstance(each, Regularizer)
-        else (each, {"alpha": each})
-        for each in alphas
-    ]
-    for _, strength in sorted(given, key=lambda pair: pair[0], reverse=True):
-        fit = learn(**strength, start=last)
-        last = fit.metric
+    metric: Metric | None = None
+
+    def strength(alpha: float | Regularizer) -> float:
+        return alpha.strength if isinstance(alpha, Regularizer) else alpha
+
+    for alpha in sorted(alphas, key=strength, reverse=True):
+        name = "regularizer" if isinstance(alpha, Regularizer) else "alpha"
+        fit = learn(**{name: alpha}, start=metric)
+        metric = fit.metric
         yield PathPoint(
             alpha=fit.alpha,
-            metric=last,
+            metric=metric,
             objective=fit.objective(),
             duality_gap=fit.duality_gap(),
             n_evaluations=sum(step.n_evaluations for step in fit.history),

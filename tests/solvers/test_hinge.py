@@ -181,14 +181,6 @@ def test_the_program_is_solved_as_directions_are_added(
         assert duals @ b - program.price == pytest.approx(expected, abs=near)
 
 
-def test_a_compromise_is_half_way_to_the_best_duals() -> None:
-    start, best = np.array([0.5, 0.5]), np.array([0.3, 0.7])
-    program = SoftMargin(np.ones(2), None, start, unit=1.0)
-    assert np.array_equal(program.compromise(), start)
-    program.best_duals = best
-    np.testing.assert_allclose(program.compromise(), (start + best) / 2)
-
-
 # Boosting.
 
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_wine
 
 from boostmetric import Boosting, Comparisons, Status, boost
-from boostmetric.solvers import certificate
 from boostmetric.solvers import base as base_module
+from boostmetric.solvers import certificate
 
 Data = tuple[NDArray, Comparisons]
 

@@ -10,7 +10,7 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from boostmetric.metric import fix_signs
 
 EIGEN_SOLVERS = ("auto", "exact", "approximate")
-"""How eigenvectors are computed; "auto" is exact for matrices and `follow_eigenpairs` for others."""
+"""Names of the methods; "auto" is exact for matrices, and `follow_eigenpairs` for operators."""
 
 N_FOLLOWED = 8
 """Minimum number of eigenvectors of an operator that are followed from step to step."""
