@@ -17,7 +17,7 @@ ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal
 
-NUMERICAL := tests/problem tests/solvers tests/contracts tests/engines tests/estimators tests/test_psd.py
+NUMERICAL := tests/problem tests/solvers tests/contracts tests/engines tests/estimators tests/test_learn_psd.py
 
 .PHONY: demo paper test test-all test-oldest test-kernels coverage lint docs bench bench-full bench-scale bench-faults \
 	peers results clean

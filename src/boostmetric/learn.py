@@ -217,7 +217,7 @@ def alpha_path(
 
     Parameters
     ----------
-    learn : `boost` or `learn_psd` with all other arguments fixed (`functools.partial`). It is called
+    learn : `boost` or `learn_psd` with all other arguments fixed (`functools.partial`); called
         with `alpha` or `regularizer`, and with `start`
     alphas : relative values, or instances such as ``Trace(v)`` with absolute values, in any order
 

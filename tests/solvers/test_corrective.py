@@ -1,4 +1,4 @@
-"""Totally corrective boosting and the certificate, against a solver of semidefinite programs."""
+"""The totally corrective solver and the certificate, against a semidefinite programming solver."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ every_regularizer = pytest.mark.parametrize("regularizer", ["trace", "frobenius"
 
 
 def random_problem(seed: int, weighted: bool = False) -> Data:
-    """Up to 200 triplets of 30 points in up to 8 dimensions that no metric satisfies."""
+    """Up to 200 triplets of 30 points in up to 8 dimensions; no metric satisfies all of them."""
     rng = np.random.default_rng(seed)
     D = int(rng.integers(2, 9))
     X = rng.normal(size=(30, D))
@@ -40,7 +40,7 @@ def random_problem(seed: int, weighted: bool = False) -> Data:
 
 
 def dependent(X: NDArray, kind: str) -> NDArray:
-    """The points with more columns that add no information."""
+    """The points with additional, linearly dependent columns."""
     constant = np.full(len(X), 3.0)
     more = {
         "independent": [],
@@ -57,14 +57,16 @@ def fitted(data: Data, loss: str, **options: Any) -> Boosting:
 
 
 @every_loss
-@every_regularizer
 @pytest.mark.parametrize(
-    ("seed", "kind"),
-    [(1, "independent"), (2, "duplicated"), (3, "constant"), (4, "summed")],
+    ("seed", "kind", "regularizer"),
+    [
+        (1, "independent", "frobenius"),
+        (2, "duplicated", "trace"),
+        (3, "constant", "frobenius"),
+        (4, "summed", "trace"),
+    ],
 )
-def test_the_optimum_is_that_of_a_semidefinite_program(
-    seed: int, kind: str, regularizer: str, loss: str
-) -> None:
+def test_optimum_matches_cvxpy(seed: int, kind: str, regularizer: str, loss: str) -> None:
     X, comparisons = random_problem(seed, weighted=bool(seed % 2))
     X = dependent(X, kind)
     fit = fitted((X, comparisons), loss, regularizer=regularizer, max_iter=60)
@@ -76,9 +78,8 @@ def test_the_optimum_is_that_of_a_semidefinite_program(
 
 
 @every_loss
-@pytest.mark.parametrize("directions_per_step", [1, "auto"])
-@pytest.mark.parametrize("seed", range(2))
-def test_a_column_that_is_given_twice_does_not_end_a_fit_at_zero(
+@pytest.mark.parametrize(("seed", "directions_per_step"), [(0, 1), (1, "auto")])
+def test_duplicate_column_does_not_stop_fit(
     seed: int, directions_per_step: int | str, loss: str
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -96,9 +97,8 @@ def test_a_column_that_is_given_twice_does_not_end_a_fit_at_zero(
 
 @every_loss
 @pytest.mark.parametrize("solver", ["stagewise", "totally_corrective"])
-@pytest.mark.parametrize("seed", [1])
-def test_the_bound_is_below_the_optimum(seed: int, solver: str, loss: str) -> None:
-    data = random_problem(seed, weighted=bool(seed % 2))
+def test_bound_is_below_optimum(solver: str, loss: str) -> None:
+    data = random_problem(1, weighted=True)
     optimum = None
     for n_iter in (1, 8, 40):
         fit = fitted(data, loss, solver=solver, max_iter=n_iter)
@@ -110,14 +110,14 @@ def test_the_bound_is_below_the_optimum(seed: int, solver: str, loss: str) -> No
 
 @every_loss
 @pytest.mark.parametrize("alpha", [1e-7, 1e-2, 0.3])
-def test_the_gap_closes(alpha: float, loss: str) -> None:
+def test_gap_closes(alpha: float, loss: str) -> None:
     fit = fitted(random_problem(5), loss, alpha=alpha, tol=1e-3)
     assert fit.status in (Status.CONVERGED, Status.NO_DIRECTION)
     assert fit.duality_gap() <= 1e-3 * abs(fit.objective())
 
 
 @every_loss
-def test_a_metric_far_from_optimal_has_a_large_gap_or_none(loss: str) -> None:
+def test_bound_from_poor_metric_is_valid(loss: str) -> None:
     X, comparisons = random_problem(7)
     reference = fitted((X, comparisons), loss, max_iter=60)
     wrong = 3 * reference.metric.matrix
@@ -126,13 +126,13 @@ def test_a_metric_far_from_optimal_has_a_large_gap_or_none(loss: str) -> None:
 
 
 @every_loss
-def test_the_objective_falls_in_each_iteration(loss: str) -> None:
+def test_objective_decreases(loss: str) -> None:
     fit = fitted(random_problem(1), loss, max_iter=40)
     assert (np.diff([step.objective for step in fit.history]) < 0).all()
 
 
 @every_loss
-def test_all_coefficients_are_stationary(loss: str) -> None:
+def test_coefficients_are_stationary(loss: str) -> None:
     data = random_problem(2)
     fit = fitted(data, loss, max_iter=60)
     V = fit.metric.directions
@@ -143,9 +143,7 @@ def test_all_coefficients_are_stationary(loss: str) -> None:
 
 
 @every_loss
-def test_margins_by_direction_and_through_the_matrix_agree(
-    loss: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slice_margins_do_not_depend_on_storage(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     X, comparisons = random_problem(3, weighted=True)
     D = X.shape[1]
     directions = np.linalg.qr(np.random.default_rng(0).normal(size=(D, D)))[0]
@@ -169,7 +167,7 @@ def test_margins_by_direction_and_through_the_matrix_agree(
     np.testing.assert_allclose(through_matrix.matrix, by_direction.matrix, rtol=1e-4, atol=1e-6)
 
 
-def test_separable_comparisons_have_no_optimum_under_the_exponential_loss() -> None:
+def test_separable_exponential_is_unbounded() -> None:
     X = np.array([[0.0, 0], [1, 0], [0, 3], [0.5, 2]])
     comparisons = Comparisons.from_triplets([[0, 1, 2], [1, 0, 2], [3, 2, 0]])
     fit = boost(X, comparisons, LOSSES["exponential"], solver="totally_corrective")
@@ -179,7 +177,7 @@ def test_separable_comparisons_have_no_optimum_under_the_exponential_loss() -> N
     assert fit.duality_gap() == np.inf
 
 
-def test_corrections_reach_a_lower_objective_than_single_steps(
+def test_corrective_objective_is_below_stagewise(
     blobs: tuple[NDArray, NDArray],
 ) -> None:
     X, y = blobs
@@ -198,15 +196,15 @@ def test_corrections_reach_a_lower_objective_than_single_steps(
     assert resumed.objective() == pytest.approx(corrected.objective(), rel=2e-4)
 
 
-def test_no_gap_is_computed_for_many_features() -> None:
+def test_gap_is_nan_for_many_features() -> None:
     X = np.random.default_rng(0).normal(size=(20, Operator.DENSE_UP_TO + 1))
     fit = boost(X, Comparisons.from_triplets([[0, 1, 2]]), LOSSES["logistic"], max_iter=1)
     assert np.isnan(fit.duality_gap())
 
 
 @every_loss
-@pytest.mark.parametrize("regularizer", ["trace", "frobenius"])
-def test_a_start_that_costs_too_much_is_given_up(regularizer: str, loss: str) -> None:
+@every_regularizer
+def test_expensive_start_is_abandoned(regularizer: str, loss: str) -> None:
     data = random_problem(4)
     start = fitted(data, loss, max_iter=5).metric
     fit = fitted(data, loss, regularizer=regularizer, alpha=2.0, start=start, tol=1e-6)
@@ -217,7 +215,7 @@ def test_a_start_that_costs_too_much_is_given_up(regularizer: str, loss: str) ->
     assert fit.duality_gap() <= 1e-5 * abs(fit.objective())
 
 
-def test_single_precision_does_not_overflow_where_the_loss_is_linear() -> None:
+def test_float32_does_not_overflow_for_linear_loss() -> None:
     X, y = load_iris(return_X_y=True)
     X, y = X[::2], y[::2]
     c = Comparisons.from_labels(X, y, 1)
@@ -228,9 +226,9 @@ def test_single_precision_does_not_overflow_where_the_loss_is_linear() -> None:
     assert fit.objective() <= 0.05 * fit.first_value
 
 
-@pytest.mark.parametrize("regularizer", ["trace", "frobenius"])
+@every_regularizer
 @pytest.mark.parametrize("loss", ["logistic", "squared_hinge", "smoothed_hinge"])
-def test_a_fit_of_comparisons_that_can_be_satisfied_ends(loss: str, regularizer: str) -> None:
+def test_separable_fit_converges(loss: str, regularizer: str) -> None:
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 30)
     X = rng.normal(size=(60, 4))
@@ -251,7 +249,7 @@ def test_a_fit_of_comparisons_that_can_be_satisfied_ends(loss: str, regularizer:
 
 
 @pytest.mark.parametrize("loss", ["logistic", "exponential"])
-def test_no_direction_is_left_at_the_optimum(loss: str) -> None:
+def test_no_direction_is_left_at_optimum(loss: str) -> None:
     data = random_problem(6)
     fit = fitted(data, loss, alpha=0.1, tol=1e-8)
     scatter = np.einsum("r,rij->ij", duals_of(fit), matrices_of(*data))

@@ -1,5 +1,8 @@
+"""Leading eigenpairs, against LAPACK."""
+
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -37,7 +40,7 @@ def draw(D: int, dtype: type[np.floating] = np.float64, seed: int = 0) -> NDArra
 
 
 def assert_leading(value: float, vector: NDArray, A: NDArray, tolerance: float) -> None:
-    """The pair is what `numpy.linalg.eigh` finds, with the sign of the largest entry positive."""
+    """The pair is that of `numpy.linalg.eigh`, and the largest entry of the vector is positive."""
     values, vectors = np.linalg.eigh(A.astype(np.float64))
     expected = vectors[:, -1] * np.sign(vectors[np.abs(vectors[:, -1]).argmax(), -1])
     assert value == pytest.approx(values[-1], rel=tolerance)
@@ -51,22 +54,22 @@ def tolerance(dtype: type[np.floating]) -> float:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("D", [1, 2, 3, 10, 60])
 @both_forms
-def test_leading_eigenpair_is_eighs(D: int, dtype: type[np.floating], form: Any) -> None:
-    A = draw(D, dtype)
-    assert_leading(*leading_eigenpair(form(A)), A, tolerance(dtype))
+def test_leading_eigenpair_matches_eigh(dtype: type[np.floating], form: Any) -> None:
+    for D in (1, 2, 3, 10, 60):
+        A = draw(D, dtype)
+        assert_leading(*leading_eigenpair(form(A)), A, tolerance(dtype))
 
 
 @both_forms
-def test_a_negative_matrix_has_a_negative_leading_eigenvalue(form: Any) -> None:
+def test_negative_matrix(form: Any) -> None:
     A = -np.diag([5.0, 1.0, 3.0, 4.0])
     value, vector = leading_eigenpair(form(A))
     assert value == pytest.approx(-1)
     assert vector == pytest.approx([0, 1, 0, 0], abs=1e-10)
 
 
-def test_the_eigenvalue_of_a_float32_matrix_is_computed_in_float64() -> None:
+def test_float32_eigenvalue_is_computed_in_float64() -> None:
     A = draw(60, np.float32)
     expected = np.linalg.eigvalsh(A.astype(np.float64))[-1]
     assert leading_eigenpair(A)[0] == pytest.approx(expected, rel=1e-13)
@@ -88,7 +91,7 @@ def failing(error: ArpackError) -> Any:
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_without_convergence_the_matrix_is_formed(
+def test_matrix_is_formed_without_convergence(
     monkeypatch: pytest.MonkeyPatch, error: ArpackError, dtype: type
 ) -> None:
     monkeypatch.setattr(eigen, "eigsh", failing(error))
@@ -96,14 +99,14 @@ def test_without_convergence_the_matrix_is_formed(
     assert_leading(*leading_eigenpair(aslinearoperator(A)), A, tolerance(dtype))
 
 
-def test_a_vector_that_is_no_eigenvector_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_eigenvector_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     A = draw(20)
     value = np.linalg.eigvalsh(A)[-1]
     monkeypatch.setattr(eigen, "eigsh", lambda *_, **__: (np.array([value]), np.eye(20)[:, :1]))
     assert_leading(*leading_eigenpair(aslinearoperator(A)), A, 1e-10)
 
 
-def test_an_operator_is_not_formed_where_lanczos_converges() -> None:
+def test_operator_is_not_formed_if_lanczos_converges() -> None:
     A = draw(60)
 
     def refuse(V: NDArray) -> NDArray:
@@ -115,7 +118,7 @@ def test_an_operator_is_not_formed_where_lanczos_converges() -> None:
 
 @both_forms
 @pytest.mark.parametrize("D", [2, 20])
-def test_a_multiple_eigenvalue_has_one_of_its_eigenvectors(form: Any, D: int) -> None:
+def test_multiple_eigenvalue(form: Any, D: int) -> None:
     value, vector = leading_eigenpair(form(3 * np.eye(D)))
     assert value == pytest.approx(3)
     assert np.linalg.norm(vector) == pytest.approx(1)
@@ -123,16 +126,16 @@ def test_a_multiple_eigenvalue_has_one_of_its_eigenvectors(form: Any, D: int) ->
 
 
 @both_forms
-@pytest.mark.parametrize("D", [1, 2, 20])
-def test_the_zero_matrix(form: Any, D: int) -> None:
-    value, vector = leading_eigenpair(form(np.zeros((D, D))))
-    assert value == 0
-    assert np.linalg.norm(vector) == pytest.approx(1)
+def test_zero_matrix(form: Any) -> None:
+    for D in (1, 2, 20):
+        value, vector = leading_eigenpair(form(np.zeros((D, D))))
+        assert value == 0
+        assert np.linalg.norm(vector) == pytest.approx(1)
 
 
 @both_forms
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_same_matrix_gives_the_same_bits(form: Any, dtype: type[np.floating]) -> None:
+def test_eigenpairs_are_reproducible(form: Any, dtype: type[np.floating]) -> None:
     A = draw(40, dtype)
     (one, v), (two, w) = (leading_eigenpair(form(A.copy())) for _ in range(2))
     assert one == two
@@ -141,30 +144,26 @@ def test_the_same_matrix_gives_the_same_bits(form: Any, dtype: type[np.floating]
 
 @both_forms
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("k", [1, 4])
-@pytest.mark.parametrize("accuracy", [0.1, 1e-2, 1e-4])
-@pytest.mark.parametrize("D", [6, 40])
-def test_an_approximate_pair_is_as_accurate_as_was_asked_for(
-    D: int, accuracy: float, k: int, dtype: type[np.floating], form: Any
-) -> None:
-    A = draw(D, dtype)
-    values, vectors = leading_eigenpairs(form(A), k, accuracy)
-    assert values.shape == (k,)
-    assert vectors.shape == (D, k)
-    assert vectors.dtype == dtype
-    assert (np.diff(values) <= 0).all()
-    exact, V = A.astype(np.float64), vectors.astype(np.float64)
-    residual = np.linalg.norm(exact @ V[:, 0] - values[0] * V[:, 0])
-    assert residual <= 2 * accuracy * abs(values[0])
-    # Ritz values lie below the eigenvalues one by one.
-    eps = 100 * float(np.finfo(dtype).eps)
-    assert (values <= np.linalg.eigvalsh(exact)[::-1][:k] + eps * abs(values[0])).all()
-    np.testing.assert_allclose(V.T @ V, np.eye(k), atol=eps)
-    assert (V[np.abs(V).argmax(axis=0), np.arange(k)] > 0).all()
+def test_approximate_pairs_have_requested_accuracy(dtype: type[np.floating], form: Any) -> None:
+    for D, accuracy, k in product((6, 40), (0.1, 1e-2, 1e-4), (1, 4)):
+        A = draw(D, dtype)
+        values, vectors = leading_eigenpairs(form(A), k, accuracy)
+        assert values.shape == (k,)
+        assert vectors.shape == (D, k)
+        assert vectors.dtype == dtype
+        assert (np.diff(values) <= 0).all()
+        exact, V = A.astype(np.float64), vectors.astype(np.float64)
+        residual = np.linalg.norm(exact @ V[:, 0] - values[0] * V[:, 0])
+        assert residual <= 2 * accuracy * abs(values[0])
+        # Ritz values lie below the eigenvalues one by one.
+        eps = 100 * float(np.finfo(dtype).eps)
+        assert (values <= np.linalg.eigvalsh(exact)[::-1][:k] + eps * abs(values[0])).all()
+        np.testing.assert_allclose(V.T @ V, np.eye(k), atol=eps)
+        assert (V[np.abs(V).argmax(axis=0), np.arange(k)] > 0).all()
 
 
 @both_forms
-def test_a_tighter_accuracy_leads_to_the_exact_pair(form: Any) -> None:
+def test_approximate_pair_converges_to_exact_pair(form: Any) -> None:
     A = draw(40)
     values, vectors = np.linalg.eigh(A)
     for accuracy in (1e-2, 1e-4, 1e-8):
@@ -186,7 +185,7 @@ def test_a_tighter_accuracy_leads_to_the_exact_pair(form: Any) -> None:
     ],
     ids=["few", "one", "twelve"],
 )
-def test_a_dominant_negative_eigenvalue_is_not_the_leading_one(
+def test_dominant_negative_eigenvalue_is_not_leading(
     eigenvalues: list[float], k: int, form: Any
 ) -> None:
     Q = np.linalg.qr(np.random.default_rng(0).normal(size=(len(eigenvalues),) * 2))[0]
@@ -198,15 +197,15 @@ def test_a_dominant_negative_eigenvalue_is_not_the_leading_one(
 
 
 @both_forms
-@pytest.mark.parametrize("k", [4, 5, 9])
-def test_as_many_pairs_as_there_are_or_more_are_exact(k: int, form: Any) -> None:
+def test_full_decomposition_is_exact(form: Any) -> None:
     A = draw(4)
-    values, vectors = leading_eigenpairs(form(A), k, 0.1)
-    np.testing.assert_allclose(values, np.linalg.eigvalsh(A)[::-1], rtol=1e-12)
-    np.testing.assert_allclose(vectors * values @ vectors.T, A, atol=1e-12)
+    for k in (4, 5, 9):
+        values, vectors = leading_eigenpairs(form(A), k, 0.1)
+        np.testing.assert_allclose(values, np.linalg.eigvalsh(A)[::-1], rtol=1e-12)
+        np.testing.assert_allclose(vectors * values @ vectors.T, A, atol=1e-12)
 
 
-def test_where_an_approximate_method_fails_the_exact_one_does_the_work(
+def test_approximate_failure_falls_back_to_exact(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(eigen, "eigsh", failing(ArpackError(-9999)))
@@ -222,7 +221,7 @@ def clustered(seed: int, D: int = 120) -> NDArray:
 
 
 @pytest.mark.parametrize("k", [1, 3, 8])
-def test_followed_eigenpairs_come_close_and_stay_close(k: int) -> None:
+def test_followed_eigenpairs_stay_close(k: int) -> None:
     A, change = clustered(0), clustered(1)
     basis = None
     for step in range(25):
@@ -238,7 +237,7 @@ def test_followed_eigenpairs_come_close_and_stay_close(k: int) -> None:
         assert values[0] >= 0.9 * largest[0]
 
 
-def test_an_operator_that_does_not_change_is_solved_in_the_end() -> None:
+def test_followed_eigenpairs_converge_for_constant_operator() -> None:
     A, basis = clustered(2), None
     for _ in range(60):
         values, _, basis = follow_eigenpairs(aslinearoperator(A), 3, basis)
@@ -246,10 +245,10 @@ def test_an_operator_that_does_not_change_is_solved_in_the_end() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_an_eigenvalue_of_zero_is_found_without_forming_the_matrix(
+def test_zero_eigenvalue_does_not_form_matrix(
     dtype: type[np.floating], rng: np.random.Generator
 ) -> None:
-    # λ_max is 0, beside eigenvalues down to −‖A‖: its residual is rounding in units of the latter.
+    # λ_max is 0, the others are down to −‖A‖: its residual is a rounding error relative to ‖A‖.
     D = 700
     Q = np.linalg.qr(rng.standard_normal((D, 40)))[0].astype(dtype)
     products = []
@@ -264,7 +263,7 @@ def test_an_eigenvalue_of_zero_is_found_without_forming_the_matrix(
     assert max(products) == 1
 
 
-def test_the_matrix_of_a_large_operator_is_never_formed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_operator_is_not_formed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eigen, "_lanczos", lambda *arguments: None)
     diagonal = np.linspace(1, 4, 200)
     diagonal[7] = 9.0
@@ -281,14 +280,12 @@ def test_the_matrix_of_a_large_operator_is_never_formed(monkeypatch: pytest.Monk
     assert max(widths) < 20
 
 
-# What a solver gets.
+# Directions for a solver.
 
 
 @both_forms
 @pytest.mark.parametrize("method", EIGEN_SOLVERS)
-def test_directions_that_exceed_the_threshold_by_rounding_only_do_not_exceed_it(
-    method: str, form: Any
-) -> None:
+def test_directions_within_rounding_of_threshold_are_dropped(method: str, form: Any) -> None:
     Q = np.linalg.qr(np.random.default_rng(0).normal(size=(30, 30)))[0]
     eigenvalues = np.append(np.linspace(-8, 0.5, 28), [1.0, 2.0])
     A = (Q * eigenvalues) @ Q.T
@@ -301,44 +298,44 @@ def test_directions_that_exceed_the_threshold_by_rounding_only_do_not_exceed_it(
 
 
 @pytest.mark.parametrize("method", EIGEN_SOLVERS)
-def test_exact_pairs_decide_that_no_direction_is_left(
+def test_exact_pairs_confirm_that_no_direction_is_left(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Rough pairs that miss the leading eigenvector must not end a fit.
+    # Approximate pairs that miss the leading eigenvector must not end a fit.
     A = np.diag(np.append(np.full(39, -1.0), 1.0))
-    rough = np.eye(40)[:, :1]
-    asked: list[float | None] = []
+    approximate = np.eye(40)[:, :1]
+    accuracies: list[float | None] = []
     exact = leading_eigenpairs
 
     def pairs(A: Any, k: int = 1, accuracy: float | None = None) -> tuple[NDArray, NDArray]:
-        asked.append(accuracy)
-        return exact(A, k) if accuracy is None else (np.array([-1.0]), rough)
+        accuracies.append(accuracy)
+        return exact(A, k) if accuracy is None else (np.array([-1.0]), approximate)
 
     monkeypatch.setattr(eigen, "leading_eigenpairs", pairs)
     monkeypatch.setattr(
         eigen, "follow_eigenpairs", lambda A, k, basis: (np.full(k, -1.0), np.eye(40)[:, :k], None)
     )
     values, vectors, _ = find_directions(aslinearoperator(A), 1, 0.0, method)
-    assert asked[-1] is None
+    assert accuracies[-1] is None
     assert values[0] == pytest.approx(1)
     assert abs(vectors[39, 0]) == pytest.approx(1)
 
 
 def test_approximate_pairs_become_more_accurate(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[float] = []
+    accuracies: list[float] = []
 
     def pairs(A: Any, k: int, accuracy: float) -> tuple[NDArray, NDArray]:
-        asked.append(accuracy)
+        accuracies.append(accuracy)
         return np.ones(k), np.eye(40)[:, :k]
 
     monkeypatch.setattr(eigen, "leading_eigenpairs", pairs)
     for n_steps in range(20):
         find_directions(np.eye(40), 1, 0.0, "approximate", None, n_steps)
-    assert (np.diff(asked) < 0).all()
-    assert asked[-1] <= 1e-2 * asked[0]
+    assert (np.diff(accuracies) < 0).all()
+    assert accuracies[-1] <= 1e-2 * accuracies[0]
 
 
-def test_more_directions_than_before_begin_anew() -> None:
+def test_larger_batch_resets_basis() -> None:
     A = aslinearoperator(clustered(3))
     basis = find_directions(A, 2, 0.0)[2]
     values, vectors, again = find_directions(A, 20, 0.0, "auto", basis, 1)
@@ -348,7 +345,7 @@ def test_more_directions_than_before_begin_anew() -> None:
     assert values[0] == pytest.approx(9, rel=0.1)
 
 
-def test_an_excess_within_rounding_is_none() -> None:
+def test_excess_within_rounding_is_ignored() -> None:
     A = draw(30)
     top = leading_eigenpairs(A)[0][0]
     for n_units, excess in ((1, False), (2, False), (1000, True)):

@@ -1,4 +1,4 @@
-"""A loss that returns NaN, and a fit that is asked to stop: what is said, and what is kept."""
+"""Losses that return NaN, and requests to stop: messages and the state of the fit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ every_batch = pytest.mark.parametrize(
 
 
 class NaNAbove(Logistic):
-    """The logistic loss, NaN from one method where a margin exceeds a limit."""
+    """The logistic loss; one method returns NaN if a margin exceeds a limit."""
 
     def __init__(self, method: str, limit: float) -> None:
         self.method, self.limit = method, limit
@@ -51,7 +51,7 @@ class NaNAbove(Logistic):
 
 
 class NaNAtInfinity(Logistic):
-    """The logistic loss, NaN where a margin is not finite."""
+    """The logistic loss, NaN if a margin is not finite."""
 
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
         return super().value(margins, weights) if np.isfinite(margins).all() else math.nan
@@ -91,10 +91,8 @@ def data(blobs: Labelled) -> Data:
 
 @every_batch
 @every_method
-@pytest.mark.parametrize("at", ["first", "second", "middle", "last"])
-@pytest.mark.parametrize("n_good", [1, 2])
-def test_a_nan_anywhere_in_a_step_takes_back_the_step(
-    n_good: int, at: str, method: str, solver: str, directions_per_step: int, data: Data
+def test_nan_in_step_is_rolled_back(
+    method: str, solver: str, directions_per_step: int, data: Data
 ) -> None:
     # In the line search; in the search on a slice; in a Newton step first and then on a slice.
     options: dict[str, Any] = {
@@ -102,37 +100,38 @@ def test_a_nan_anywhere_in_a_step_takes_back_the_step(
         "directions_per_step": directions_per_step,
         "tol": 0.0,
     }
-    good = calls_of(method, *data, max_iter=n_good * directions_per_step, **options)
-    more = calls_of(method, *data, max_iter=(n_good + 1) * directions_per_step, **options)
-    last_good = {
-        "first": good,
-        "second": good + 1,
-        "middle": (good + more) // 2,
-        "last": more - 1,
-    }[at]
-    once = at != "middle"
-    error = failure(
-        *data, Failing(method, last_good, once), max_iter=20 * directions_per_step, **options
-    )
-    assert str(error).startswith(f"In step {n_good + 1}, Failing() returns NaN for finite margins")
-    low, high = range_in(error)
-    assert math.isfinite(low)
-    assert low < high < math.inf
-    expected = boost(*data, Failing(), max_iter=n_good * directions_per_step, **options)
-    fit = error.fit
-    assert isinstance(fit, Boosting)
-    assert fit.status is Status.FAILED
-    assert without_seconds(fit) == without_seconds(expected)
-    assert np.array_equal(fit.metric.directions, expected.metric.directions)
-    assert np.array_equal(fit.metric.coefs, expected.metric.coefs)
-    assert fit.objective() == expected.objective()
+    for at, n_good in (("first", 1), ("second", 2), ("middle", 1), ("last", 2)):
+        good = calls_of(method, *data, max_iter=n_good * directions_per_step, **options)
+        more = calls_of(method, *data, max_iter=(n_good + 1) * directions_per_step, **options)
+        last_good = {
+            "first": good,
+            "second": good + 1,
+            "middle": (good + more) // 2,
+            "last": more - 1,
+        }[at]
+        once = at != "middle"
+        error = failure(
+            *data, Failing(method, last_good, once), max_iter=20 * directions_per_step, **options
+        )
+        assert str(error).startswith(
+            f"In step {n_good + 1}, Failing() returns NaN for finite margins"
+        )
+        low, high = range_in(error)
+        assert math.isfinite(low)
+        assert low < high < math.inf
+        expected = boost(*data, Failing(), max_iter=n_good * directions_per_step, **options)
+        fit = error.fit
+        assert isinstance(fit, Boosting)
+        assert fit.status is Status.FAILED
+        assert without_seconds(fit) == without_seconds(expected)
+        assert np.array_equal(fit.metric.directions, expected.metric.directions)
+        assert np.array_equal(fit.metric.coefs, expected.metric.coefs)
+        assert fit.objective() == expected.objective()
 
 
 @every_solver
 @every_method
-def test_the_margins_that_are_named_are_those_that_failed(
-    method: str, solver: str, data: Data
-) -> None:
+def test_nan_error_reports_margins(method: str, solver: str, data: Data) -> None:
     options: dict[str, Any] = {"solver": solver, "tol": 0.0, "max_iter": 30}
     limit = 0.8 * float(margins_of(boost(*data, "logistic", **options)).max())
     error = failure(*data, NaNAbove(method, limit), **options)
@@ -141,7 +140,7 @@ def test_the_margins_that_are_named_are_those_that_failed(
 
 
 @every_batch
-def test_a_failure_in_the_certificate_leaves_no_bound(
+def test_nan_in_certificate_gives_infinite_gap(
     solver: str, directions_per_step: int, data: Data
 ) -> None:
     options: dict[str, Any] = {
@@ -162,7 +161,7 @@ def test_a_failure_in_the_certificate_leaves_no_bound(
 
 @every_solver
 @every_method
-def test_a_failure_before_the_first_step_has_no_fit(method: str, solver: str, data: Data) -> None:
+def test_nan_before_first_step_has_no_fit(method: str, solver: str, data: Data) -> None:
     error = failure(*data, Failing(method, 0), solver=solver)
     assert error.fit is None
     assert range_in(error) == (0, 0)
@@ -170,9 +169,7 @@ def test_a_failure_before_the_first_step_has_no_fit(method: str, solver: str, da
 
 
 @every_batch
-def test_a_failure_in_the_first_step_has_a_fit_without_directions(
-    solver: str, directions_per_step: int, data: Data
-) -> None:
+def test_nan_in_first_step_has_empty_fit(solver: str, directions_per_step: int, data: Data) -> None:
     error = failure(
         *data, Failing("value", 1), solver=solver, directions_per_step=directions_per_step
     )
@@ -183,7 +180,7 @@ def test_a_failure_in_the_first_step_has_a_fit_without_directions(
 
 
 @every_batch
-def test_a_failed_fit_can_be_continued(solver: str, directions_per_step: int, data: Data) -> None:
+def test_failed_fit_can_be_continued(solver: str, directions_per_step: int, data: Data) -> None:
     options: dict[str, Any] = {
         "solver": solver,
         "directions_per_step": directions_per_step,
@@ -198,7 +195,7 @@ def test_a_failed_fit_can_be_continued(solver: str, directions_per_step: int, da
 
 
 @every_solver
-def test_a_loss_that_is_nan_at_infinity_only_is_fitted(solver: str, data: Data) -> None:
+def test_loss_may_be_nan_at_infinity(solver: str, data: Data) -> None:
     fits = [
         boost(*data, loss, solver=solver, max_iter=20, tol=1e-3)
         for loss in (NaNAtInfinity(), Logistic())
@@ -208,9 +205,7 @@ def test_a_loss_that_is_nan_at_infinity_only_is_fitted(solver: str, data: Data) 
 
 @pytest.mark.parametrize("loss", SMOOTH)
 @every_solver
-def test_the_losses_of_the_library_do_not_fail_on_large_features(
-    solver: str, loss: str, data: Data
-) -> None:
+def test_losses_tolerate_large_features(solver: str, loss: str, data: Data) -> None:
     X, comparisons = data
     fit = boost(1e6 * X, comparisons, LOSSES[loss], solver=solver, max_iter=10)
     assert fit.status is not Status.FAILED
@@ -221,7 +216,7 @@ def test_the_losses_of_the_library_do_not_fail_on_large_features(
 
 
 class StopAt:
-    """Asks to stop at the n-th evaluation, and counts them."""
+    """Requests a stop after n evaluations, and counts them."""
 
     def __init__(self, n: float) -> None:
         self.n, self.calls = n, 0
@@ -240,7 +235,7 @@ class StopAt:
         ("hinge", "totally_corrective", 2),
     ],
 )
-def test_a_request_to_stop_keeps_the_last_complete_step(
+def test_stop_keeps_last_complete_step(
     loss: str, solver: str, directions_per_step: int, data: Data
 ) -> None:
     options: dict[str, Any] = {
@@ -270,9 +265,7 @@ def test_a_request_to_stop_keeps_the_last_complete_step(
 
 
 @every_batch
-def test_a_request_to_stop_in_the_certificate_keeps_the_step_before_it(
-    solver: str, directions_per_step: int, data: Data
-) -> None:
+def test_stop_in_certificate_keeps_step(solver: str, directions_per_step: int, data: Data) -> None:
     options: dict[str, Any] = {"solver": solver, "directions_per_step": directions_per_step}
     counts = []
     counting = StopAt(math.inf)
@@ -295,4 +288,4 @@ def test_a_request_to_stop_in_the_certificate_keeps_the_step_before_it(
         assert without_seconds(fit) == without_seconds(whole)
         assert np.array_equal(fit.metric.matrix, whole.metric.matrix)
         assert fit.objective() == whole.objective()
-        assert fit.duality_gap() >= 0  # the request is over with the fit
+        assert fit.duality_gap() >= 0  # the request ends with the fit

@@ -1,4 +1,4 @@
-"""The soft-margin hinge loss, against linear and semidefinite programs solved by others."""
+"""The soft-margin hinge loss, against linprog and a semidefinite programming solver."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cost_of(t: float, margins: NDArray, prices: NDArray) -> float:
 
 
 def random_problem(seed: int, weighted: bool = False, right: float = 0.85) -> Data:
-    """Some 100 triplets of 30 points, a share of them as in the Euclidean metric."""
+    """About 100 triplets of 30 points; the Euclidean metric satisfies a share of them."""
     rng = np.random.default_rng(seed)
     D, m = int(rng.integers(2, 7)), int(rng.integers(60, 141))
     X = rng.normal(size=(30, D))
@@ -62,7 +62,7 @@ def optimum_by_cvxpy(data: Data, nu: float) -> float:
 
 
 def scale_of(fit: Boosting) -> float:
-    """What accuracies are relative to: the objective may be close to 0."""
+    """The scale of accuracies, because the objective may be close to 0."""
     return max(abs(fit.objective()), abs(fit.alpha_max))
 
 
@@ -86,24 +86,24 @@ def objectives(fit: Boosting) -> NDArray:
 
 @every_nu
 @weighted_or_not
-@pytest.mark.parametrize("m", [1, 7, 40])
-def test_the_value_is_that_of_the_linear_program(m: int, weighted: bool, nu: float) -> None:
-    margins, weights = draw(m, weighted)
-    prices = prices_of(nu, m, weights)
-    program = linprog(
-        np.r_[-1, prices],
-        A_ub=np.column_stack([np.ones(m), -np.eye(m)]),
-        b_ub=margins,
-        bounds=[(None, None), *[(0, None)] * m],
-    )
-    value = Hinge(nu).value(margins, weights)
-    assert value == pytest.approx(program.fun, rel=1e-9, abs=1e-12)
-    assert value == pytest.approx(min(cost_of(t, margins, prices) for t in margins), rel=1e-12)
+def test_value_matches_linprog(weighted: bool, nu: float) -> None:
+    for m in (1, 7, 40):
+        margins, weights = draw(m, weighted)
+        prices = prices_of(nu, m, weights)
+        program = linprog(
+            np.r_[-1, prices],
+            A_ub=np.column_stack([np.ones(m), -np.eye(m)]),
+            b_ub=margins,
+            bounds=[(None, None), *[(0, None)] * m],
+        )
+        value = Hinge(nu).value(margins, weights)
+        assert value == pytest.approx(program.fun, rel=1e-9, abs=1e-12)
+        assert value == pytest.approx(min(cost_of(t, margins, prices) for t in margins), rel=1e-12)
 
 
 @every_nu
 @weighted_or_not
-def test_duals_are_feasible_and_reach_the_value(weighted: bool, nu: float) -> None:
+def test_duals_are_feasible_and_optimal(weighted: bool, nu: float) -> None:
     margins, weights = draw(50, weighted)
     loss = Hinge(nu)
     duals = loss.duals(margins, weights)
@@ -114,16 +114,16 @@ def test_duals_are_feasible_and_reach_the_value(weighted: bool, nu: float) -> No
 
 
 @pytest.mark.parametrize("nu", [0.05, 0.1, 0.33, 0.77, 1.0])
-def test_nu_bounds_the_share_that_has_a_say_and_the_share_that_falls_short(nu: float) -> None:
+def test_nu_bounds_shares_of_comparisons(nu: float) -> None:
     margins, _ = draw(60, False)
     prices = prices_of(nu, 60, None)
     costs = np.array([cost_of(t, margins, prices) for t in margins])
-    asked_for = margins[costs <= costs.min() + 1e-12].max()
+    required = margins[costs <= costs.min() + 1e-12].max()
     assert np.mean(Hinge(nu).duals(margins) > 1e-12) >= nu - 1e-12
-    assert np.mean(margins < asked_for) <= nu + 1e-12
+    assert np.mean(margins < required) <= nu + 1e-12
 
 
-def test_nu_of_one_is_the_average_margin() -> None:
+def test_nu_of_one_is_average_margin() -> None:
     margins, weights = draw(20, True)
     assert Hinge(1.0).value(margins, weights) == pytest.approx(
         -np.average(margins, weights=weights), rel=1e-12
@@ -131,7 +131,7 @@ def test_nu_of_one_is_the_average_margin() -> None:
 
 
 @pytest.mark.parametrize("nu", [0.0, -0.1, 1.5, np.nan])
-def test_a_share_out_of_range_is_refused(nu: float) -> None:
+def test_invalid_nu_is_rejected(nu: float) -> None:
     with pytest.raises(
         ValueError, match=r"'nu' parameter must be a float in the range \(0.0, 1.0\]"
     ):
@@ -144,9 +144,7 @@ def test_a_share_out_of_range_is_refused(nu: float) -> None:
 @every_nu
 @pytest.mark.parametrize("gapped", [False, True])
 @pytest.mark.parametrize("unit", [1.0, 37.0])
-def test_the_program_is_solved_as_directions_are_added(
-    unit: float, gapped: bool, nu: float
-) -> None:
+def test_program_matches_linprog_as_rows_are_added(unit: float, gapped: bool, nu: float) -> None:
     rng = np.random.default_rng(3)
     m, J = 40, 12
     H = unit * rng.normal(size=(m, J))
@@ -157,7 +155,7 @@ def test_the_program_is_solved_as_directions_are_added(
     for j in range(J):
         program.add(np.eye(J)[j], H[:, j])
         program.solve()
-        # The unknowns are ρ, ξ and w: maximise ρ − v·ξ such that H·w − b ≥ ρ − ξ, Σ w = 1.
+        # The unknowns are ρ, ξ and w: maximize ρ − v·ξ such that H·w − b ≥ ρ − ξ, Σ w = 1.
         expected = linprog(
             np.r_[-1, prices, np.zeros(j + 1)],
             A_ub=np.column_stack([np.ones(m), -np.eye(m), -H[:, : j + 1]]),
@@ -187,41 +185,39 @@ def test_the_program_is_solved_as_directions_are_added(
 @every_nu
 @weighted_or_not
 @pytest.mark.parametrize("seed", [0, 1])
-def test_the_optimum_is_that_of_a_semidefinite_program(
-    seed: int, weighted: bool, nu: float
-) -> None:
+def test_optimum_matches_cvxpy(seed: int, weighted: bool, nu: float) -> None:
     data = random_problem(seed, weighted)
     fit = boost(*data, Hinge(nu), tol=1e-6)
-    least = optimum_by_cvxpy(data, nu)
-    assert fit.objective() == pytest.approx(least, abs=1e-5 * scale_of(fit))
-    assert fit.objective() - fit.duality_gap() <= least + 3e-6 * scale_of(fit)
+    optimum = optimum_by_cvxpy(data, nu)
+    assert fit.objective() == pytest.approx(optimum, abs=1e-5 * scale_of(fit))
+    assert fit.objective() - fit.duality_gap() <= optimum + 3e-6 * scale_of(fit)
     assert np.trace(fit.metric.matrix) == pytest.approx(1, rel=1e-12)
     assert fit.objective() == pytest.approx(
         fit.value_unit * Hinge(nu).value(margins_of(fit), data[1].weights), abs=1e-9
     )
 
 
-def test_what_no_metric_satisfies_has_its_optimum_too() -> None:
+def test_unsatisfiable_comparisons_match_cvxpy() -> None:
     data = random_problem(1, right=0.0)
     fit = boost(*data, Hinge(0.3), tol=1e-6)
-    least = optimum_by_cvxpy(data, 0.3)
-    assert least > 0
-    assert fit.objective() == pytest.approx(least, abs=1e-5 * scale_of(fit))
+    optimum = optimum_by_cvxpy(data, 0.3)
+    assert optimum > 0
+    assert fit.objective() == pytest.approx(optimum, abs=1e-5 * scale_of(fit))
 
 
 @weighted_or_not
 @pytest.mark.parametrize("n_iter", [1, 3, 10])
-def test_the_bound_is_below_the_optimum(n_iter: int, weighted: bool) -> None:
+def test_bound_is_below_optimum(n_iter: int, weighted: bool) -> None:
     data = random_problem(2, weighted)
     fit = boost(*data, Hinge(0.2), tol=0.0, max_iter=n_iter)
-    least = optimum_by_cvxpy(data, 0.2)
-    assert fit.objective() - fit.duality_gap() <= least + 3e-6 * scale_of(fit)
-    assert fit.objective() >= least - 3e-6 * scale_of(fit)
+    optimum = optimum_by_cvxpy(data, 0.2)
+    assert fit.objective() - fit.duality_gap() <= optimum + 3e-6 * scale_of(fit)
+    assert fit.objective() >= optimum - 3e-6 * scale_of(fit)
 
 
 @weighted_or_not
 @pytest.mark.parametrize("seed", range(2))
-def test_a_converged_fit_has_duals_that_prove_it(seed: int, weighted: bool) -> None:
+def test_duals_certify_convergence(seed: int, weighted: bool) -> None:
     X, comparisons = random_problem(seed, weighted)
     fit = boost(X, comparisons, Hinge(0.2), tol=1e-4)
     assert fit.status is Status.CONVERGED
@@ -238,7 +234,7 @@ def test_a_converged_fit_has_duals_that_prove_it(seed: int, weighted: bool) -> N
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_at_the_end_no_direction_is_worth_more_than_the_price(seed: int) -> None:
+def test_no_direction_exceeds_price_at_end(seed: int) -> None:
     data = random_problem(seed)
     fit = boost(*data, Hinge(0.3), tol=0.0, max_iter=100)
     lambda_max = np.linalg.eigvalsh(scatter_of(*data, program_of(fit).duals))[-1]
@@ -246,32 +242,32 @@ def test_at_the_end_no_direction_is_worth_more_than_the_price(seed: int) -> None
     assert fit.duality_gap() <= 1e-6 * scale_of(fit)
 
 
-def test_no_direction_is_added_again_and_again() -> None:
+def test_no_direction_is_added_twice() -> None:
     fit = boost(*random_problem(2), Hinge(0.3), tol=0.0, max_iter=240)
     assert fit.status is Status.NO_DIRECTION
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_the_margin_asked_for_has_the_property_of_nu(seed: int) -> None:
+def test_fitted_margin_has_nu_property(seed: int) -> None:
     nu = 0.3
     fit = boost(*random_problem(seed), Hinge(nu), tol=1e-6)
     margins = margins_of(fit)
     prices = prices_of(nu, len(margins), None)
-    asked_for = min(margins, key=lambda t: cost_of(t, margins, prices))
+    required = min(margins, key=lambda t: cost_of(t, margins, prices))
     assert np.mean(program_of(fit).duals > 0) >= nu - 1e-9
-    assert np.mean(margins < asked_for - 1e-6) <= nu + 1e-9
+    assert np.mean(margins < required - 1e-6) <= nu + 1e-9
 
 
 @every_nu
 @pytest.mark.parametrize("seed", range(2))
-def test_the_objective_never_rises(seed: int, nu: float) -> None:
+def test_objective_does_not_increase(seed: int, nu: float) -> None:
     fit = boost(*random_problem(seed, weighted=bool(seed % 2)), Hinge(nu), tol=1e-6)
     assert (np.diff(objectives(fit)) <= 1e-9).all()
 
 
 @pytest.mark.parametrize("patience", [1, 10**9])
 @pytest.mark.parametrize("seed", range(2))
-def test_forgetting_slack_rows_does_not_change_the_result(
+def test_patience_does_not_change_result(
     seed: int, patience: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = random_problem(seed, weighted=True)
@@ -284,7 +280,7 @@ def test_forgetting_slack_rows_does_not_change_the_result(
 
 
 @pytest.mark.parametrize("length", [0.01, 1.0, 100.0])
-def test_a_start_leads_to_the_same_optimum(length: float, rng: np.random.Generator) -> None:
+def test_start_reaches_same_optimum(length: float, rng: np.random.Generator) -> None:
     X, comparisons = random_problem(3)
     expected = boost(X, comparisons, "hinge", tol=1e-6)
     start = Metric.from_components(length * rng.normal(size=(X.shape[1],) * 2))
@@ -293,7 +289,7 @@ def test_a_start_leads_to_the_same_optimum(length: float, rng: np.random.Generat
     assert np.trace(fit.metric.matrix) == pytest.approx(1, rel=1e-12)
 
 
-def test_starting_at_the_optimum_takes_fewer_iterations() -> None:
+def test_start_at_optimum_takes_fewer_steps() -> None:
     data = random_problem(3)
     first = boost(*data, Hinge(0.3), tol=1e-5)
     again = boost(*data, Hinge(0.3), tol=1e-5, start=first.metric)
@@ -301,7 +297,7 @@ def test_starting_at_the_optimum_takes_fewer_iterations() -> None:
     assert again.objective() <= first.objective() + 1e-5 * scale_of(first)
 
 
-def test_float32_stays_float32_and_agrees() -> None:
+def test_float32_agrees_with_float64() -> None:
     X, comparisons = random_problem(2, weighted=True)
     expected = boost(X, comparisons, "hinge", tol=1e-6)
     fit = boost(X.astype(np.float32), comparisons, "hinge", tol=1e-4)
@@ -312,7 +308,7 @@ def test_float32_stays_float32_and_agrees() -> None:
 
 @pytest.mark.parametrize("operator", [False, True])
 @pytest.mark.parametrize("eigen_solver", ["auto", "exact", "approximate"])
-def test_every_way_to_find_eigenvectors_leads_to_the_same_optimum(
+def test_eigen_solvers_reach_same_optimum(
     eigen_solver: str, operator: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = random_problem(3)
@@ -324,23 +320,23 @@ def test_every_way_to_find_eigenvectors_leads_to_the_same_optimum(
     assert fit.status is Status.CONVERGED
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_features_that_depend_on_each_other_do_not_break_the_program(seed: int) -> None:
-    # With hard comparisons the leading eigenvalue at M = 0 may be the rounding of a null direction.
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(8, 1 + seed % 2))
-    more = {0: x[:, :1], 1: x.sum(axis=1, keepdims=True), 2: np.full((8, 1), 2.0)}[seed % 3]
-    X = np.column_stack([x, more])
-    c = Comparisons.from_triplets([rng.permutation(8)[:3] for _ in range(15)])
-    fit = boost(X, c, "hinge", tol=1e-6)
-    least = hinge_optimum_of(matrices_of(X, c), 0.3)
-    size = np.abs(np.linalg.eigvalsh(matrices_of(X, c))).max()
-    assert fit.objective() == pytest.approx(least, abs=1e-5 * size)
-    assert fit.objective() - fit.duality_gap() <= least + 1e-6 * size
-    assert np.trace(fit.metric.matrix) == pytest.approx(1, rel=1e-9)
+def test_dependent_features_match_cvxpy() -> None:
+    for seed in range(12):
+        # The leading eigenvalue at M = 0 may be the rounding error of a null direction.
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=(8, 1 + seed % 2))
+        more = {0: x[:, :1], 1: x.sum(axis=1, keepdims=True), 2: np.full((8, 1), 2.0)}[seed % 3]
+        X = np.column_stack([x, more])
+        c = Comparisons.from_triplets([rng.permutation(8)[:3] for _ in range(15)])
+        fit = boost(X, c, "hinge", tol=1e-6)
+        optimum = hinge_optimum_of(matrices_of(X, c), 0.3)
+        size = np.abs(np.linalg.eigvalsh(matrices_of(X, c))).max()
+        assert fit.objective() == pytest.approx(optimum, abs=1e-5 * size)
+        assert fit.objective() - fit.duality_gap() <= optimum + 1e-6 * size
+        assert np.trace(fit.metric.matrix) == pytest.approx(1, rel=1e-9)
 
 
-def test_without_highs_the_error_says_what_to_install(
+def test_missing_highs_raises_import_error(
     blobs: tuple[NDArray, NDArray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(name: str) -> Any:
@@ -355,7 +351,7 @@ def test_without_highs_the_error_says_what_to_install(
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_without_gaps_the_price_is_minus_the_optimum(weighted: bool) -> None:
+def test_price_without_gaps_is_minus_optimum(weighted: bool) -> None:
     X, c = random_problem(4)
     if weighted:
         c = Comparisons(c.pairs, c.near, c.far, weights=np.linspace(0.5, 2, len(c)))

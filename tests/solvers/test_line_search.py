@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 import pytest
@@ -129,9 +130,9 @@ class Line:
 
 
 def lines(loss: str, kind: str, seeds: range, shares: tuple[float, ...]) -> Iterator[Line]:
-    """Lines with a root, the price alpha being a share of the slope at 0.
+    """Lines with a root; alpha is a share of the slope at 0.
 
-    Without a response below alpha the exponential loss has none.
+    Without a response below alpha, the exponential loss has no minimum.
     """
     for seed in seeds:
         rng = np.random.default_rng(seed)
@@ -161,48 +162,46 @@ SHARES = (1e-12, 1e-7, 1e-3, 0.3)
 
 
 @pytest.mark.parametrize("loss", SMOOTH)
-@pytest.mark.parametrize("kind", RESPONSES)
-def test_the_coefficient_is_the_root_of_the_derivative(loss: str, kind: str) -> None:
-    n_lines = 0
-    for line in lines(loss, kind, range(10), SHARES):
-        step = line.search()
-        assert step.is_bounded
-        if loss in EQUATIONS:
-            assert step.coef == pytest.approx(line.root(), rel=1e-8)
-        else:  # the duals of hinges may be constant, and any point between the two a root
-            slopes = [line.slope(factor * step.coef) for factor in (1 - 1e-8, 1 + 1e-8)]
-            noise = 1e-12 * float(np.abs(line.duals) @ np.abs(line.responses))
-            assert slopes[0] >= -noise
-            assert slopes[1] <= noise
-        n_lines += 1
-    assert n_lines > 4
+def test_coefficient_is_root_of_derivative(loss: str) -> None:
+    for kind in RESPONSES:
+        n_lines = 0
+        for line in lines(loss, kind, range(10), SHARES):
+            step = line.search()
+            assert step.is_bounded
+            if loss in EQUATIONS:
+                assert step.coef == pytest.approx(line.root(), rel=1e-8)
+            else:  # the duals of hinges may be constant, and any point between the two a root
+                slopes = [line.slope(factor * step.coef) for factor in (1 - 1e-8, 1 + 1e-8)]
+                noise = 1e-12 * float(np.abs(line.duals) @ np.abs(line.responses))
+                assert slopes[0] >= -noise
+                assert slopes[1] <= noise
+            n_lines += 1
+        assert n_lines > 4
 
 
 @pytest.mark.parametrize("loss", EQUATIONS)
-@pytest.mark.parametrize("kind", RESPONSES)
-def test_the_coefficient_is_that_of_the_papers_bisection(loss: str, kind: str) -> None:
-    for line in lines(loss, kind, range(100, 103), SHARES):
-        step = line.search()
-        assert step.coef == pytest.approx(bisection(line, *line.bracket()), rel=1e-8)
+def test_coefficient_matches_bisection(loss: str) -> None:
+    for kind in RESPONSES:
+        for line in lines(loss, kind, range(100, 103), SHARES):
+            step = line.search()
+            assert step.coef == pytest.approx(bisection(line, *line.bracket()), rel=1e-8)
 
 
 @pytest.mark.parametrize("loss", SMOOTH)
-@pytest.mark.parametrize("kind", RESPONSES)
-def test_the_coefficient_is_the_minimum_along_the_line(loss: str, kind: str) -> None:
-    for line in lines(loss, kind, range(5), SHARES):
-        step = line.search()
-        lowest = line.value(step.coef)
-        assert lowest < line.value(0)
-        assert step.change == pytest.approx(lowest - line.value(0), rel=1e-6, abs=1e-12)
-        for factor in (0.5, 0.99, 1.01, 2):
-            assert lowest <= line.value(factor * step.coef) + 1e-13 * abs(lowest)
+def test_coefficient_is_minimum(loss: str) -> None:
+    for kind in RESPONSES:
+        for line in lines(loss, kind, range(5), SHARES):
+            step = line.search()
+            lowest = line.value(step.coef)
+            assert lowest < line.value(0)
+            assert step.change == pytest.approx(lowest - line.value(0), rel=1e-6, abs=1e-12)
+            for factor in (0.5, 0.99, 1.01, 2):
+                assert lowest <= line.value(factor * step.coef) + 1e-13 * abs(lowest)
 
 
 @pytest.mark.parametrize("loss", SMOOTH)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_evaluations_are_counted_and_the_step_need_not_be_evaluated_again(
-    loss: str, dtype: type[np.floating]
-) -> None:
+def test_evaluations_are_counted(loss: str, dtype: type[np.floating]) -> None:
     for line in lines(loss, "squares", range(10), (1e-7,)):
         margins, responses = line.margins.astype(dtype), line.responses.astype(dtype)
         weights = None if line.weights is None else line.weights.astype(dtype)
@@ -212,7 +211,7 @@ def test_evaluations_are_counted_and_the_step_need_not_be_evaluated_again(
         counting.calls = 0
         step = line_search(objective, ONE.astype(dtype))
         assert step.n_evaluations == counting.calls
-        assert objective.M.trace == 0  # a search does not move
+        assert objective.M.trace == 0  # a search does not change M
         objective.take(Step(ONE.astype(dtype)[:, None], np.array([step.coef])))
         after = objective.evaluate()
         assert counting.calls == step.n_evaluations
@@ -223,7 +222,7 @@ def test_evaluations_are_counted_and_the_step_need_not_be_evaluated_again(
 
 
 @pytest.mark.parametrize("loss", EQUATIONS)
-def test_float32_finds_the_root_to_its_own_precision(loss: str) -> None:
+def test_float32_coefficient_is_accurate(loss: str) -> None:
     for line in lines(loss, "squares", range(15), (1e-7, 1e-3)):
         root = line.root()
         line.margins, line.responses = (
@@ -234,7 +233,7 @@ def test_float32_finds_the_root_to_its_own_precision(loss: str) -> None:
 
 @pytest.mark.parametrize("loss", EQUATIONS)
 @pytest.mark.parametrize("alpha", [1e-12, 1e-7, 1e-3])
-def test_a_fit_needs_few_evaluations(loss: str, alpha: float) -> None:
+def test_fit_needs_few_evaluations(loss: str, alpha: float) -> None:
     X, y = load_wine(return_X_y=True)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     counting = Counting(LOSSES[loss])
@@ -271,63 +270,59 @@ def test_typical_lines_need_few_evaluations(loss: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("share", [0.0, 1e-7, 0.01])
-@pytest.mark.parametrize("spread", [0.0, 1.0, 50.0])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_a_direction_that_lifts_all_margins_is_unbounded_for_the_exponential_loss(
-    dtype: type[np.floating], share: float, spread: float, weighted: bool, rng: np.random.Generator
+def test_exponential_is_unbounded_if_all_margins_grow(
+    dtype: type[np.floating], rng: np.random.Generator
 ) -> None:
     loss = LOSSES["exponential"]
-    responses = rng.uniform(0.1, 5, 30).astype(dtype)
-    margins = (spread * rng.standard_normal(30)).astype(dtype)
-    weights = rng.uniform(0.5, 2, 30).astype(dtype) if weighted else None
-    read_only(responses, margins)
-    duals = loss.duals(margins, weights)
-    alpha = share * float(duals @ responses)
-    assert alpha < responses.min()
-    step = Line("exponential", margins, responses, alpha, weights).search()
-    assert not step.is_bounded
-    assert 0 < step.coef < np.inf
-    # The average margin grows by what makes a loss vanish beside one of 1 in float64.
-    enough = -np.log(np.finfo(np.float64).eps) / (1 - share)
-    assert step.coef * float(duals @ responses) == pytest.approx(enough, rel=1e-5)
-    after = loss.value(margins + dtype(step.coef) * responses, weights)
-    before = loss.value(margins, weights)
-    assert step.change == pytest.approx(after + alpha * step.coef - before, rel=1e-4)
-    assert step.change < -1
+    for share, spread, weighted in product((0.0, 1e-7, 0.01), (0.0, 1.0, 50.0), (False, True)):
+        responses = rng.uniform(0.1, 5, 30).astype(dtype)
+        margins = (spread * rng.standard_normal(30)).astype(dtype)
+        weights = rng.uniform(0.5, 2, 30).astype(dtype) if weighted else None
+        read_only(responses, margins)
+        duals = loss.duals(margins, weights)
+        alpha = share * float(duals @ responses)
+        assert alpha < responses.min()
+        step = Line("exponential", margins, responses, alpha, weights).search()
+        assert not step.is_bounded
+        assert 0 < step.coef < np.inf
+        # The average margin grows until a loss of 1 falls to the machine epsilon.
+        enough = -np.log(np.finfo(np.float64).eps) / (1 - share)
+        assert step.coef * float(duals @ responses) == pytest.approx(enough, rel=1e-5)
+        after = loss.value(margins + dtype(step.coef) * responses, weights)
+        before = loss.value(margins, weights)
+        assert step.change == pytest.approx(after + alpha * step.coef - before, rel=1e-4)
+        assert step.change < -1
 
 
 @pytest.mark.parametrize("loss", SMOOTH)
-@pytest.mark.parametrize("kind", [*RESPONSES, "all positive"])
-def test_no_price_gives_no_nan(loss: str, kind: str) -> None:
-    for seed in range(8):
-        rng = np.random.default_rng(seed)
-        responses = rng.exponential(size=40) if kind == "all positive" else RESPONSES[kind](rng, 40)
-        line = Line(loss, rng.standard_normal(40), responses, 0.0, None)
-        if line.duals @ responses > 0:
-            step = line.search()
-            assert 0 < step.coef < np.inf
-            assert step.change < 0
-            assert step.is_bounded or (responses > 0).all()
+def test_zero_alpha_gives_finite_coefficient(loss: str) -> None:
+    for kind in (*RESPONSES, "all positive"):
+        for seed in range(8):
+            rng = np.random.default_rng(seed)
+            responses = (
+                rng.exponential(size=40) if kind == "all positive" else RESPONSES[kind](rng, 40)
+            )
+            line = Line(loss, rng.standard_normal(40), responses, 0.0, None)
+            if line.duals @ responses > 0:
+                step = line.search()
+                assert 0 < step.coef < np.inf
+                assert step.change < 0
+                assert step.is_bounded or (responses > 0).all()
 
 
-@pytest.mark.parametrize("share", [1e-12, 1e-7, 1e-3, 0.5])
-@pytest.mark.parametrize("weight", [1.0, 1e4])
-@pytest.mark.parametrize("smallest", [1e-3, 0.1, 1.0])
-def test_the_logistic_loss_is_bounded_where_all_margins_are_lifted(
-    share: float, weight: float, smallest: float
-) -> None:
-    responses = np.linspace(smallest, 2, 50)
-    line = Line("logistic", np.zeros(50), responses, 0.0, np.full(50, weight))
-    line.alpha = share * float(line.duals @ responses)
-    step = line.search()
-    assert step.is_bounded
-    assert step.coef == pytest.approx(line.root(), rel=1e-8)
+def test_logistic_is_bounded_if_all_margins_grow() -> None:
+    for share, weight, smallest in product((1e-12, 1e-3, 0.5), (1.0, 1e4), (1e-3, 1.0)):
+        responses = np.linspace(smallest, 2, 50)
+        line = Line("logistic", np.zeros(50), responses, 0.0, np.full(50, weight))
+        line.alpha = share * float(line.duals @ responses)
+        step = line.search()
+        assert step.is_bounded
+        assert step.coef == pytest.approx(line.root(), rel=1e-8)
 
 
 @pytest.mark.parametrize("loss", EQUATIONS)
 @pytest.mark.parametrize("size", [10.0, 800.0, 1400.0])
-def test_a_comparison_whose_dual_has_underflowed_still_counts(loss: str, size: float) -> None:
+def test_underflowed_dual_is_not_ignored(loss: str, size: float) -> None:
     line = Line(loss, np.array([0.0, size]), np.array([1.0, -1.0]), 0.0, None)
     step = line.search()
     assert step.is_bounded
@@ -336,7 +331,7 @@ def test_a_comparison_whose_dual_has_underflowed_still_counts(loss: str, size: f
 
 @pytest.mark.parametrize("loss", SMOOTH)
 @pytest.mark.parametrize("alpha", [1.0, 2.0])
-def test_no_step_is_made_where_the_slope_is_not_positive(loss: str, alpha: float) -> None:
+def test_no_step_without_positive_slope(loss: str, alpha: float) -> None:
     step = Line(loss, np.zeros(3), np.array([1.0, -2.0, 1.0]), alpha, None).search()
     assert step.coef == 0
     assert step.is_bounded
@@ -344,37 +339,33 @@ def test_no_step_is_made_where_the_slope_is_not_positive(loss: str, alpha: float
 
 @pytest.mark.parametrize("loss", SMOOTH)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("seed", range(5))
-def test_the_coefficient_is_zero_if_the_step_is_lost_in_rounding(
-    seed: int, dtype: type[np.floating], loss: str
-) -> None:
-    # At the root nothing is left to gain. By rounding the slope may remain positive there, and a
-    # further step would change the objective by nothing or raise it.
-    rng = np.random.default_rng(seed)
-    line = Line(loss, rng.standard_normal(40), rng.standard_normal(40) + 0.5, 0.0, None)
-    line.alpha = 0.1 * float(line.duals @ line.responses)
-    line.margins, line.responses = (a.astype(dtype) for a in (line.margins, line.responses))
-    objective = line.objective
-    direction = ONE.astype(dtype)
-    values = [objective.evaluate().value]
-    for _ in range(50):
-        step = line_search(objective, direction)
-        if step.coef == 0:
-            break
-        assert step.change < 0
-        objective.take(Step(direction[:, None], np.array([step.coef])))
-        values.append(objective.evaluate().value)
-    assert step.coef == 0
-    assert len(values) < 10
-    rounding = 1e-14 if dtype is np.float64 else 1e-6
-    assert (np.diff(values) <= rounding * abs(values[-1])).all()
+def test_coefficient_is_zero_at_rounding_level(dtype: type[np.floating], loss: str) -> None:
+    for seed in range(5):
+        # At the root no decrease is left. By rounding the slope may remain positive there, and a
+        # further step would leave the objective unchanged or increase it.
+        rng = np.random.default_rng(seed)
+        line = Line(loss, rng.standard_normal(40), rng.standard_normal(40) + 0.5, 0.0, None)
+        line.alpha = 0.1 * float(line.duals @ line.responses)
+        line.margins, line.responses = (a.astype(dtype) for a in (line.margins, line.responses))
+        objective = line.objective
+        direction = ONE.astype(dtype)
+        values = [objective.evaluate().value]
+        for _ in range(50):
+            step = line_search(objective, direction)
+            if step.coef == 0:
+                break
+            assert step.change < 0
+            objective.take(Step(direction[:, None], np.array([step.coef])))
+            values.append(objective.evaluate().value)
+        assert step.coef == 0
+        assert len(values) < 10
+        rounding = 1e-14 if dtype is np.float64 else 1e-6
+        assert (np.diff(values) <= rounding * abs(values[-1])).all()
 
 
 @pytest.mark.parametrize("loss", SMOOTH)
-@pytest.mark.parametrize("seed", range(5))
-def test_a_search_with_the_curvature_of_the_frobenius_norm_finds_the_root(
-    seed: int, loss: str
-) -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_frobenius_coefficient_is_root_of_derivative(seed: int, loss: str) -> None:
     rng = np.random.default_rng(seed)
     responses, margins = rng.standard_normal(100) + 1, rng.standard_normal(100)
     before, alpha = 0.02, float(rng.uniform(0.01, 5)) * (0.01 if loss == "exponential" else 1)
@@ -382,8 +373,8 @@ def test_a_search_with_the_curvature_of_the_frobenius_norm_finds_the_root(
     objective.take(Step(ONE[:, None], np.array([before])))
 
     def slope(w: float) -> float:
-        at = LOSSES[loss].duals(margins + (before + w) * responses)
-        return float(at @ responses - alpha * (before + w))
+        duals = LOSSES[loss].duals(margins + (before + w) * responses)
+        return float(duals @ responses - alpha * (before + w))
 
     assert slope(0) > 0
     step = line_search(objective, ONE)

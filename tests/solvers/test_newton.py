@@ -35,7 +35,7 @@ def matrices(X: NDArray, rows: NDArray) -> NDArray:
     return np.einsum("ri,rj->rij", far, far) - np.einsum("ri,rj->rij", near, near)
 
 
-def test_a_step_solves_the_newton_equation(
+def test_newton_equation_is_solved(
     triplets: tuple[NDArray, NDArray], rng: np.random.Generator
 ) -> None:
     X, rows = triplets
@@ -53,7 +53,7 @@ def test_a_step_solves_the_newton_equation(
 
 
 @pytest.mark.parametrize("regularizer", ["trace", "frobenius"])
-def test_a_step_on_a_basis_is_a_step_of_the_projected_points(
+def test_newton_step_on_basis_matches_projected_points(
     regularizer: str, triplets: tuple[NDArray, NDArray], rng: np.random.Generator
 ) -> None:
     X, rows = triplets
@@ -69,7 +69,7 @@ def test_a_step_on_a_basis_is_a_step_of_the_projected_points(
     np.testing.assert_allclose(here, there, rtol=1e-8, atol=1e-10)
 
 
-def test_without_curvature_there_is_no_step() -> None:
+def test_conjugate_gradients_without_curvature_is_finite() -> None:
     target = np.eye(3)
     for hessian in (lambda N: 0 * N, lambda N: -N, lambda N: 1e-320 * N, lambda N: np.nan * N):
         N, n_products = conjugate_gradients(hessian, lambda R: 1e300 * R, target)
@@ -79,7 +79,7 @@ def test_without_curvature_there_is_no_step() -> None:
 
 @every_loss
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_step_lowers_the_objective_inside_the_cone(
+def test_newton_step_lowers_objective(
     loss: str, dtype: type[np.floating], triplets: tuple[NDArray, NDArray]
 ) -> None:
     X, rows = triplets
@@ -103,7 +103,7 @@ def test_a_step_lowers_the_objective_inside_the_cone(
 
 @pytest.mark.parametrize("loss", ["exponential", "logistic"])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_step_that_turns_the_face_comes_closer_to_the_optimum(seed: int, loss: str) -> None:
+def test_turning_step_approaches_optimum(seed: int, loss: str) -> None:
     rng = np.random.default_rng([seed, 6])
     X = rng.normal(size=(30, 6))
     rows = np.array([rng.permutation(30)[:3] for _ in range(150)])
@@ -131,9 +131,7 @@ def test_a_step_that_turns_the_face_comes_closer_to_the_optimum(seed: int, loss:
 
 # The second derivative of the hinges jumps, so a step may overshoot from anywhere.
 @pytest.mark.parametrize("loss", ["exponential", "logistic"])
-def test_the_step_from_the_optimum_does_not_lead_away(
-    loss: str, triplets: tuple[NDArray, NDArray]
-) -> None:
+def test_newton_step_stays_at_optimum(loss: str, triplets: tuple[NDArray, NDArray]) -> None:
     X, rows = triplets
     fit = boost(
         X,

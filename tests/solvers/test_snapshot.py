@@ -1,10 +1,9 @@
-"""Fits that are interrupted and resumed, and fits over several blocks."""
+"""Fits that are interrupted and resumed, and fits with several blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import astuple, fields, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -68,7 +67,7 @@ def interrupted(data: Data, kind: str, after: int) -> Snapshot:
 
 
 def rows_of(history: list[Iteration]) -> list[tuple[Any, ...]]:
-    """The history without the times; NaN as a text, which is equal to itself."""
+    """The history without the times, and with NaN as a string, which is equal to itself."""
     rows = []
     for step in history:
         row = astuple(step)
@@ -77,9 +76,8 @@ def rows_of(history: list[Iteration]) -> list[tuple[Any, ...]]:
 
 
 @every_kind
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("is_dense", [True, False])
-def test_a_resumed_fit_has_the_bits_of_one_that_was_not_interrupted(
+@pytest.mark.parametrize(("dtype", "is_dense"), [(np.float64, True), (np.float32, False)])
+def test_resumed_fit_is_bitwise_identical(
     is_dense: bool,
     dtype: type[np.floating],
     kind: str,
@@ -106,7 +104,7 @@ def test_a_resumed_fit_has_the_bits_of_one_that_was_not_interrupted(
 
 
 @every_kind
-def test_a_fit_can_be_interrupted_again_and_again(kind: str) -> None:
+def test_repeatedly_resumed_fit_is_bitwise_identical(kind: str) -> None:
     data = draw()
     whole = run(data, kind, 4)
     saved = None
@@ -119,7 +117,7 @@ def test_a_fit_can_be_interrupted_again_and_again(kind: str) -> None:
 
 
 @every_kind
-def test_a_warm_start_can_be_resumed_too(kind: str) -> None:
+def test_resumed_warm_start_is_bitwise_identical(kind: str) -> None:
     data = draw()
     start = run(data, kind, 2).metric
     whole, half = (run(data, kind, n, start=start) for n in (4, 2))
@@ -128,7 +126,7 @@ def test_a_warm_start_can_be_resumed_too(kind: str) -> None:
     assert np.array_equal(resumed.metric.coefs, whole.metric.coefs)
 
 
-def test_the_memory_of_a_solver_survives_as_arrays() -> None:
+def test_memory_round_trip() -> None:
     numbers: dict[str, Any] = {
         each.name: float(n)
         for n, each in enumerate(fields(Memory), start=3)
@@ -140,11 +138,6 @@ def test_the_memory_of_a_solver_survives_as_arrays() -> None:
     for each in fields(Memory):
         np.testing.assert_equal(getattr(again, each.name), getattr(memory, each.name))
     assert Memory.from_arrays(Memory(1.5).to_arrays()).basis is None
-
-
-@cache
-def saved_after_three(kind: str) -> Snapshot:
-    return interrupted(draw(), kind, 3)
 
 
 def damage(**changed: Callable[[NDArray], NDArray]) -> Callable[[Snapshot], Snapshot]:
@@ -200,21 +193,6 @@ DAMAGES: dict[str, Callable[[Snapshot], Snapshot]] = {
 }
 
 
-@pytest.mark.parametrize("name", list(DAMAGES))
-def test_a_damaged_snapshot_is_rejected_before_any_step(name: str) -> None:
-    data = draw()
-    steps: list[int] = []
-
-    def note(fit: Boosting) -> bool:
-        steps.append(len(fit.history))
-        return False
-
-    saved = DAMAGES[name](saved_after_three("batches"))
-    with pytest.raises(SnapshotError):
-        run(data, "batches", 6, resume=saved, callback=note)
-    assert steps == []
-
-
 HINGE_ARRAYS = [
     "rows",
     "ages",
@@ -238,29 +216,35 @@ HINGE_DAMAGES: dict[str, Callable[[Snapshot], Snapshot]] = {
 }
 
 
-@pytest.mark.parametrize("name", list(HINGE_DAMAGES))
-def test_a_damaged_program_is_rejected_before_any_step(name: str) -> None:
-    data = draw()
+@pytest.mark.parametrize(("kind", "damages"), [("batches", DAMAGES), ("hinge", HINGE_DAMAGES)])
+def test_damaged_snapshot_is_rejected_before_any_step(
+    kind: str, damages: dict[str, Callable[[Snapshot], Snapshot]]
+) -> None:
+    saved = interrupted(draw(), kind, 3)
     steps: list[int] = []
 
     def note(fit: Boosting) -> bool:
         steps.append(len(fit.history))
         return False
 
-    saved = HINGE_DAMAGES[name](saved_after_three("hinge"))
-    with pytest.raises(SnapshotError):
-        run(data, "hinge", 6, resume=saved, callback=note)
-    assert steps == []
+    accepted = []
+    for name, change in damages.items():
+        try:
+            run(draw(), kind, 6, resume=change(saved), callback=note)
+            accepted.append(name)
+        except SnapshotError:
+            pass
+    assert accepted == steps == []
 
 
-def test_a_snapshot_of_other_comparisons_is_rejected() -> None:
+def test_snapshot_of_other_comparisons_is_rejected() -> None:
     X, c = draw()
     saved = interrupted((X, c), "one direction", 2)
     with pytest.raises(SnapshotError, match=rf"{len(c)} comparisons.*{len(c) - 1}"):
         run((X, c[np.arange(len(c) - 1)]), "one direction", 4, resume=saved)
 
 
-def test_a_snapshot_of_other_features_is_rejected() -> None:
+def test_snapshot_of_other_features_is_rejected() -> None:
     X, c = draw()
     saved = interrupted((X, c), "one direction", 2)
     with pytest.raises(SnapshotError, match="another shape"):
@@ -282,8 +266,8 @@ def solved(data: Data, loss: str, n_blocks: int, resume: Any = None, **options: 
 
 
 @pytest.mark.parametrize("loss", SMOOTH)
-def test_blocks_agree_with_a_single_one_after_many_directions(loss: str) -> None:
-    X, y = load_wine(return_X_y=True)  # on which a stage-wise fit goes on for hundreds of steps
+def test_blocks_agree_after_many_directions(loss: str) -> None:
+    X, y = load_wine(return_X_y=True)  # a stage-wise fit takes hundreds of steps
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     data = X, Comparisons.from_labels(X, y)
     # The duals of the hinges have kinks, at which rounding errors grow.
@@ -300,12 +284,10 @@ def test_blocks_agree_with_a_single_one_after_many_directions(loss: str) -> None
     assert three.objective() == pytest.approx(one.objective(), rel=1e-6)
 
 
-@pytest.mark.parametrize("loss", SMOOTH)
+@pytest.mark.parametrize("loss", ["exponential", "smoothed_hinge"])
 @pytest.mark.parametrize("solver", ["batches", "totally_corrective"])
 @pytest.mark.parametrize("regularizer", ["trace", "frobenius"])
-def test_blocks_agree_with_a_single_one_to_the_tolerance(
-    regularizer: str, solver: str, loss: str
-) -> None:
+def test_blocks_agree_to_tolerance(regularizer: str, solver: str, loss: str) -> None:
     data = draw(D=6)
     options: dict[str, Any] = {"solver": solver, "tol": 1e-4}
     if solver == "batches":
@@ -319,7 +301,7 @@ def test_blocks_agree_with_a_single_one_to_the_tolerance(
     assert three.status is one.status
 
 
-def test_a_single_block_is_the_fit_of_boost() -> None:
+def test_single_block_matches_boost() -> None:
     data = draw()
     here = boost(*data, "logistic", max_iter=5, solver="stagewise")
     there = solved(data, "logistic", 1, max_iter=5, solver="stagewise")
@@ -327,7 +309,7 @@ def test_a_single_block_is_the_fit_of_boost() -> None:
 
 
 @pytest.mark.parametrize("kind", ["one direction", "batches"])
-def test_another_division_into_blocks_can_resume_in_float64(kind: str) -> None:
+def test_float64_resumes_with_other_blocks(kind: str) -> None:
     loss, options, size = KINDS[kind]
     data = draw()
     one, three = (solved(data, loss, n, max_iter=6 * size, **options) for n in (1, 3))
@@ -338,7 +320,7 @@ def test_another_division_into_blocks_can_resume_in_float64(kind: str) -> None:
         np.testing.assert_allclose(resumed.metric.matrix, M, atol=1e-6 * np.abs(M).max())
 
 
-def test_a_corrective_fit_resumed_with_other_blocks_has_the_same_optimum() -> None:
+def test_corrective_fit_resumes_with_other_blocks() -> None:
     # Not the same steps: rounding decides which Newton steps are taken.
     data = draw(D=6)
     options: dict[str, Any] = {"solver": "totally_corrective", "alpha": 1e-2, "tol": 1e-6}
@@ -349,7 +331,7 @@ def test_a_corrective_fit_resumed_with_other_blocks_has_the_same_optimum() -> No
 
 
 @pytest.mark.parametrize("kind", ["one direction", "batches", "totally corrective"])
-def test_another_division_into_blocks_is_rejected_in_float32(kind: str) -> None:
+def test_float32_rejects_other_blocks(kind: str) -> None:
     loss, options, size = KINDS[kind]
     data = draw(np.float32)
     saved = solved(data, loss, 1, max_iter=2 * size, **options).snapshot()

@@ -1,4 +1,4 @@
-"""Stage-wise boosting, one direction or a batch per step, against scipy and sums written out."""
+"""The stage-wise solver with one direction or a batch per step, against SciPy and definitions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ every_regularizer = pytest.mark.parametrize("regularizer", ["trace", "frobenius"
 
 
 def draw_triplets(seed: int, D: int = 5, m: int = 120, weighted: bool = False) -> Data:
-    """Triplets of 25 points that no metric satisfies, though most go by the first features."""
+    """Triplets of 25 points; most agree with the distance in the first two features."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(25, D))
     rows = np.array([rng.permutation(25)[:3] for _ in range(m)])
@@ -76,7 +76,7 @@ def cost_of(regularizer: str, alpha: float, M: NDArray) -> float:
 
 
 def old_metric(kind: str, X: NDArray, c: Comparisons) -> Metric:
-    """A metric to which a block is added: too small, too large, wrong, or none."""
+    """A metric to which a batch is added: too small, too large, wrong, or 0."""
     D = X.shape[1]
     if kind == "nothing":
         return Metric(np.empty((D, 0)), np.empty(0))
@@ -89,10 +89,16 @@ def old_metric(kind: str, X: NDArray, c: Comparisons) -> Metric:
 
 
 @every_loss
-@every_regularizer
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("kind", ["nothing", "small", "large", "wrong"])
-def test_the_factor_and_the_coefficients_of_a_batch_are_the_best(
+@pytest.mark.parametrize(
+    ("kind", "weighted", "regularizer"),
+    [
+        ("nothing", False, "trace"),
+        ("small", True, "frobenius"),
+        ("large", False, "frobenius"),
+        ("wrong", True, "trace"),
+    ],
+)
+def test_batch_coefficients_match_slsqp(
     kind: str, weighted: bool, regularizer: str, loss: str
 ) -> None:
     X, c = draw_triplets(0, weighted=weighted)
@@ -120,7 +126,7 @@ def test_the_factor_and_the_coefficients_of_a_batch_are_the_best(
         M = matrix(z)
         return loss_of(loss, margins_at(M, X, c), c) + cost_of(regularizer, alpha, M)
 
-    has_factor = kind != "nothing"  # without a metric its factor means nothing
+    has_factor = kind != "nothing"  # without a metric its factor has no effect
     best = minimize(
         objective,
         np.append(0.5, np.full(3, 0.1)),
@@ -137,12 +143,12 @@ def test_the_factor_and_the_coefficients_of_a_batch_are_the_best(
         assert step.scale == pytest.approx(best.x[0], abs=5e-3)
         low, high = {"small": (1, 1), "large": (0.01, 0.99), "wrong": (0, 0)}[kind]
         assert low - 1e-6 <= step.scale <= high + 1e-6
-    # The step leads to where the search ended.
+    # The step ends at the minimum.
     problem.take(Step(batch, step.coefs, step.scale))
     assert problem.evaluate().value == pytest.approx(reached, rel=1e-9)
 
 
-def test_the_bounds_of_a_slice_are_kept() -> None:
+def test_slice_respects_bounds() -> None:
     X, c = draw_triplets(1)
     problem = problem_of(X, c, "logistic", 0.01)
     batch = np.linalg.qr(np.random.default_rng(2).normal(size=(5, 3)))[0]
@@ -158,31 +164,29 @@ def test_the_bounds_of_a_slice_are_kept() -> None:
 
 @every_loss
 @every_regularizer
-@pytest.mark.parametrize("directions_per_step", [2, 3, 8])
-def test_the_objective_falls_and_the_state_is_that_of_the_metric(
-    directions_per_step: int, regularizer: str, loss: str
-) -> None:
-    X, c = draw_triplets(2, weighted=True)
-    fit = boost(
-        X,
-        c,
-        loss,
-        directions_per_step=directions_per_step,
-        max_iter=24,
-        regularizer=regularizer,
-        alpha=1e-3,
-    )
-    M = fit.metric.matrix
-    assert len(fit.history) >= 2
-    assert (np.diff([step.objective for step in fit.history]) < 0).all()
-    assert np.linalg.eigvalsh(M)[0] >= -1e-12 * np.linalg.eigvalsh(M)[-1]
-    assert fit.metric.n_directions <= fit.n_tried <= 24
-    np.testing.assert_allclose(np.linalg.norm(fit.metric.directions, axis=0), 1, rtol=1e-12)
-    margins = margins_at(M, X, c)
-    np.testing.assert_allclose(margins_of(fit), margins, rtol=1e-8, atol=1e-8)
-    objective = loss_of(loss, margins, c) + cost_of(regularizer, fit.alpha, M)
-    assert fit.objective() == pytest.approx(objective, rel=1e-9)
-    assert fit.history[-1].objective == pytest.approx(objective, rel=1e-9)
+def test_batch_state_matches_metric(regularizer: str, loss: str) -> None:
+    for directions_per_step in (2, 3, 8):
+        X, c = draw_triplets(2, weighted=True)
+        fit = boost(
+            X,
+            c,
+            loss,
+            directions_per_step=directions_per_step,
+            max_iter=24,
+            regularizer=regularizer,
+            alpha=1e-3,
+        )
+        M = fit.metric.matrix
+        assert len(fit.history) >= 2
+        assert (np.diff([step.objective for step in fit.history]) < 0).all()
+        assert np.linalg.eigvalsh(M)[0] >= -1e-12 * np.linalg.eigvalsh(M)[-1]
+        assert fit.metric.n_directions <= fit.n_tried <= 24
+        np.testing.assert_allclose(np.linalg.norm(fit.metric.directions, axis=0), 1, rtol=1e-12)
+        margins = margins_at(M, X, c)
+        np.testing.assert_allclose(margins_of(fit), margins, rtol=1e-8, atol=1e-8)
+        objective = loss_of(loss, margins, c) + cost_of(regularizer, fit.alpha, M)
+        assert fit.objective() == pytest.approx(objective, rel=1e-9)
+        assert fit.history[-1].objective == pytest.approx(objective, rel=1e-9)
 
 
 def algorithm_of_the_paper(X: NDArray, c: Comparisons, alpha: float, n_iter: int) -> NDArray:
@@ -202,7 +206,7 @@ def algorithm_of_the_paper(X: NDArray, c: Comparisons, alpha: float, n_iter: int
     return M
 
 
-def test_batches_of_one_are_the_algorithm_of_the_paper() -> None:
+def test_single_directions_match_algorithm_of_paper() -> None:
     X, c = draw_triplets(3)
     fit = boost(X, c, "logistic", directions_per_step=1, max_iter=6, regularizer=Trace(0.5))
     expected = algorithm_of_the_paper(X, c, 0.5, n_iter=6)
@@ -224,7 +228,7 @@ def test_batches_of_one_are_the_algorithm_of_the_paper() -> None:
     ],
 )
 @pytest.mark.parametrize("solver", ["stagewise", "totally_corrective"])
-def test_directions_are_counted_and_the_last_batch_is_what_is_left(
+def test_last_batch_has_remaining_directions(
     solver: str, directions_per_step: int, max_iter: int, tried: list[int], blobs: Labelled
 ) -> None:
     X, y = blobs
@@ -243,7 +247,7 @@ def test_directions_are_counted_and_the_last_batch_is_what_is_left(
     assert 1 <= fit.metric.n_directions <= max_iter
 
 
-def test_a_batch_as_large_as_the_space_or_larger() -> None:
+def test_batch_larger_than_n_features() -> None:
     X, c = draw_triplets(4)
     whole, more = (
         boost(X, c, "logistic", directions_per_step=k, max_iter=3 * k, alpha=1e-3) for k in (5, 50)
@@ -262,9 +266,7 @@ def digits() -> Data:
 
 
 @pytest.mark.parametrize(("loss", "alpha"), [("logistic", 0.02), ("exponential", 0.3)])
-def test_batches_come_close_to_the_optimum_where_single_directions_do_not(
-    loss: str, alpha: float, digits: Data
-) -> None:
+def test_batches_approach_optimum(loss: str, alpha: float, digits: Data) -> None:
     options: dict[str, Any] = {"loss": loss, "alpha": alpha}
     best = boost(*digits, solver="totally_corrective", tol=1e-3, **options)
     assert best.status is Status.CONVERGED
@@ -278,7 +280,7 @@ def test_batches_come_close_to_the_optimum_where_single_directions_do_not(
     assert gained[1] <= gained[0] * (1 + 2e-3)
 
 
-def test_batches_gain_what_as_many_single_directions_gain(digits: Data) -> None:
+def test_batches_match_single_directions(digits: Data) -> None:
     single, batches = (
         boost(*digits, "logistic", directions_per_step=k, max_iter=160) for k in (1, 16)
     )
@@ -310,7 +312,7 @@ def test_default_batch_sizes(loss: str, solver: str, D: int, m: int, expected: i
 
 
 @pytest.mark.parametrize("bad", [0, -3, 2.5, "a"])
-def test_a_bad_directions_per_step_is_rejected(bad: Any) -> None:
+def test_invalid_directions_per_step_is_rejected(bad: Any) -> None:
     with pytest.raises(
         ValueError, match=r"'directions_per_step' parameter must be 'auto' or an int"
     ):
@@ -322,34 +324,34 @@ def test_a_bad_directions_per_step_is_rejected(bad: Any) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("directions_per_step", [2, 6])
-@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
 @pytest.mark.parametrize("loss", ["exponential", "logistic"])
-def test_comparisons_that_a_metric_satisfies(
-    loss: str, scale: float, directions_per_step: int, dtype: type[np.floating]
+def test_separable_comparisons_give_finite_metric(
+    loss: str, directions_per_step: int, dtype: type[np.floating]
 ) -> None:
-    rng = np.random.default_rng(0)
-    y = np.repeat([0, 1, 2], 20)
-    X = rng.normal(size=(60, 6))
-    X[:, :2] += 30 * np.array([[0, 0], [1, 0], [0, 1]])[y]
-    X = (scale * X).astype(dtype)
-    c = Comparisons.from_labels(X, y)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        fit = boost(X, c, loss, directions_per_step=directions_per_step, max_iter=120)
-    if loss == "exponential":
-        assert fit.status is Status.UNBOUNDED
-    M = fit.metric.matrix
-    assert np.isfinite(M).all()
-    assert M.any()
-    assert np.isfinite(margins_of(fit)).all()
-    assert all(math.isfinite(step.objective) for step in fit.history)
-    assert (margins_at(M.astype(np.float64), X.astype(np.float64), c) > 0).all()
-    assert np.isfinite(fit.metric.transform(X)).all()
+    for scale in (1e-4, 1.0, 1e4):
+        rng = np.random.default_rng(0)
+        y = np.repeat([0, 1, 2], 20)
+        X = rng.normal(size=(60, 6))
+        X[:, :2] += 30 * np.array([[0, 0], [1, 0], [0, 1]])[y]
+        X = (scale * X).astype(dtype)
+        c = Comparisons.from_labels(X, y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fit = boost(X, c, loss, directions_per_step=directions_per_step, max_iter=120)
+        if loss == "exponential":
+            assert fit.status is Status.UNBOUNDED
+        M = fit.metric.matrix
+        assert np.isfinite(M).all()
+        assert M.any()
+        assert np.isfinite(margins_of(fit)).all()
+        assert all(math.isfinite(step.objective) for step in fit.history)
+        assert (margins_at(M.astype(np.float64), X.astype(np.float64), c) > 0).all()
+        assert np.isfinite(fit.metric.transform(X)).all()
 
 
 @every_loss
 @every_regularizer
-def test_single_precision_stays_and_agrees_with_double(regularizer: str, loss: str) -> None:
+def test_batch_float32_agrees_with_float64(regularizer: str, loss: str) -> None:
     X, c = draw_triplets(5, weighted=True)
     options: dict[str, Any] = {"directions_per_step": 3, "max_iter": 6, "alpha": 1e-2}
     low, high = (
@@ -363,7 +365,7 @@ def test_single_precision_stays_and_agrees_with_double(regularizer: str, loss: s
 
 @pytest.mark.parametrize("loss", [loss for loss in SMOOTH if loss != "exponential"])
 @pytest.mark.parametrize("size", [1e-6, 1e6])
-def test_the_unit_of_the_weights_does_not_matter(size: float, loss: str) -> None:
+def test_batch_is_invariant_to_scale_of_weights(size: float, loss: str) -> None:
     X, c = draw_triplets(7)
     options: dict[str, Any] = {"directions_per_step": 3, "max_iter": 12, "alpha": 1e-3}
     plain, scaled = (
@@ -377,7 +379,7 @@ def test_the_unit_of_the_weights_does_not_matter(size: float, loss: str) -> None
 
 @pytest.mark.parametrize("threshold", [1.0, 1e3, 1e6])
 @pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
-def test_gaps_may_be_large(loss: str, threshold: float) -> None:
+def test_large_gaps(loss: str, threshold: float) -> None:
     # Pairs are near or far by the first half of the features, at a squared distance of 6.
     rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 6))
@@ -401,7 +403,7 @@ class SteepLogistic(Logistic):
 
 
 @pytest.mark.parametrize("solver", ["stagewise", "totally_corrective"])
-def test_a_loss_that_derives_from_another_is_itself_in_batches(solver: str) -> None:
+def test_derived_loss_is_used_in_batches(solver: str) -> None:
     X, c = draw_triplets(8)
     options: dict[str, Any] = {
         "solver": solver,
@@ -420,7 +422,7 @@ def test_a_loss_that_derives_from_another_is_itself_in_batches(solver: str) -> N
 
 @every_loss
 @every_regularizer
-def test_weights_are_repetitions(regularizer: str, loss: str) -> None:
+def test_weights_equal_repetitions(regularizer: str, loss: str) -> None:
     X, c = draw_triplets(9)
     times = np.random.default_rng(0).integers(1, 4, len(c))
     repeated = c[np.repeat(np.arange(len(c)), times)]
@@ -438,7 +440,7 @@ def test_weights_are_repetitions(regularizer: str, loss: str) -> None:
 
 
 @pytest.mark.parametrize("directions_per_step", [1, 3])
-def test_the_order_of_the_points_does_not_matter(
+def test_batch_is_invariant_to_order_of_points(
     directions_per_step: int, rng: np.random.Generator
 ) -> None:
     X = rng.normal(size=(14, 4))
@@ -461,7 +463,7 @@ def test_the_order_of_the_points_does_not_matter(
 
 
 @every_loss
-def test_a_fit_continues_from_a_metric_in_batches(loss: str) -> None:
+def test_batch_warm_start_continues_fit(loss: str) -> None:
     X, c = draw_triplets(10, weighted=True)
     options: dict[str, Any] = {"directions_per_step": 3, "alpha": 1e-3}
     half, whole = (boost(X, c, loss, max_iter=n, **options) for n in (6, 12))

@@ -1,4 +1,4 @@
-"""Problems over general symmetric matrices, against a solver of semidefinite programs."""
+"""`learn_psd` and `alpha_path`, against a semidefinite programming solver."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from boostmetric import (
     learn_psd,
 )
 
-SEEDS = {"dense": 0, "sparse": 1, "low rank": 6, "user's own": 11}
-"""The kinds of operators, and a seed for each that the reference solves to full accuracy."""
+SEEDS = {"dense": 0, "sparse": 1, "low rank": 6, "custom": 11}
+"""The kinds of operators, each with a seed that the reference solves to full accuracy."""
 
 every_loss = pytest.mark.parametrize("loss", SMOOTH)
 every_regularizer = pytest.mark.parametrize("regularizer", list(REGULARIZERS))
 both_solvers = pytest.mark.parametrize("solver", ["stagewise", "totally_corrective"])
 
 
-class Own(Operator):
-    """The two methods that a user must give, and nothing else."""
+class Custom(Operator):
+    """An operator with the two required methods only."""
 
     def __init__(self, stack: NDArray) -> None:
         super().__init__(len(stack), stack.shape[1])
@@ -53,7 +53,7 @@ class Own(Operator):
 
 
 class SquaredError(Loss):
-    """F(ρ) = Σ c_r·ρ_r², which does not fall for ever: its duals are of either sign."""
+    """F(ρ) = Σ c_r·ρ_r², which is not monotone: its duals have both signs."""
 
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
         squares = margins.astype(np.float64) ** 2
@@ -65,7 +65,7 @@ class SquaredError(Loss):
 
 @dataclass
 class Case:
-    """What `learn_psd` is given, and its matrices one by one."""
+    """The arguments of `learn_psd`, and the matrices as one array."""
 
     operator: Any
     stack: NDArray
@@ -100,7 +100,7 @@ def random_case(kind: str, seed: int) -> Case:
         "dense": lambda: stack,
         "sparse": lambda: [csr_array(A) for A in stack],
         "low rank": lambda: LowRankOperator(factors, signs),
-        "user's own": lambda: Own(stack),
+        "custom": lambda: Custom(stack),
     }
     case = Case(forms[kind](), stack, rng.uniform(-0.5, 1, m), rng.uniform(0.5, 2, m))
     read_only(stack, factors, signs, case.gaps, case.weights)
@@ -108,11 +108,11 @@ def random_case(kind: str, seed: int) -> Case:
 
 
 @every_loss
-@every_regularizer
-@pytest.mark.parametrize("kind", list(SEEDS))
-def test_the_optimum_is_that_of_a_semidefinite_program(
-    kind: str, regularizer: str, loss: str
-) -> None:
+@pytest.mark.parametrize(
+    ("kind", "regularizer"),
+    [("dense", "trace"), ("sparse", "frobenius"), ("low rank", "trace"), ("custom", "frobenius")],
+)
+def test_optimum_matches_cvxpy(kind: str, regularizer: str, loss: str) -> None:
     case = random_case(kind, SEEDS[kind])
     fit = case.fit(loss, regularizer=regularizer, tol=1e-6)
     optimum = case.optimum(loss, regularizer, fit.alpha)
@@ -120,22 +120,20 @@ def test_the_optimum_is_that_of_a_semidefinite_program(
     assert fit.objective() == pytest.approx(optimum, rel=1e-4)
     assert fit.objective() >= optimum - 1e-5 * abs(optimum)
     assert fit.objective() - fit.duality_gap() <= optimum + 1e-5 * abs(optimum)
-    if loss != "smoothed_hinge":  # where a loss is linear, a bound is not always found
+    if loss != "smoothed_hinge":  # a bound is not always found for losses that are linear in places
         assert fit.duality_gap() <= 1e-4 * abs(optimum)
 
 
 @every_regularizer
 @both_solvers
 @pytest.mark.parametrize("kind", list(SEEDS))
-@pytest.mark.parametrize("n_iter", [1, 5])
-def test_the_bound_of_a_fit_that_ended_early_is_below_the_optimum(
-    n_iter: int, kind: str, solver: str, regularizer: str
-) -> None:
+def test_early_bound_is_below_optimum(kind: str, solver: str, regularizer: str) -> None:
     case = random_case(kind, SEEDS[kind])
-    fit = case.fit("logistic", solver=solver, regularizer=regularizer, max_iter=n_iter)
-    optimum = case.optimum("logistic", regularizer, fit.alpha)
-    assert fit.objective() >= optimum - 1e-5 * abs(optimum)
-    assert fit.objective() - fit.duality_gap() <= optimum + 1e-5 * abs(optimum)
+    for n_iter in (1, 5):
+        fit = case.fit("logistic", solver=solver, regularizer=regularizer, max_iter=n_iter)
+        optimum = case.optimum("logistic", regularizer, fit.alpha)
+        assert fit.objective() >= optimum - 1e-5 * abs(optimum)
+        assert fit.objective() - fit.duality_gap() <= optimum + 1e-5 * abs(optimum)
 
 
 def forms_of(stack: NDArray) -> list[Any]:
@@ -144,12 +142,12 @@ def forms_of(stack: NDArray) -> list[Any]:
     return [
         [csr_array(A) for A in stack],
         LowRankOperator(vectors.transpose(0, 2, 1), values),
-        Own(stack),
+        Custom(stack),
     ]
 
 
 @every_regularizer
-def test_all_forms_of_the_same_matrices_take_the_same_stages(regularizer: str) -> None:
+def test_stagewise_fit_is_independent_of_operator_type(regularizer: str) -> None:
     case = random_case("dense", seed=4)
     options: dict[str, Any] = {"solver": "stagewise", "regularizer": regularizer, "max_iter": 6}
     expected = case.fit("logistic", **options).metric.matrix
@@ -160,7 +158,7 @@ def test_all_forms_of_the_same_matrices_take_the_same_stages(regularizer: str) -
 
 
 @every_regularizer
-def test_all_forms_of_the_same_matrices_have_the_same_optimum(regularizer: str) -> None:
+def test_optimum_is_independent_of_operator_type(regularizer: str) -> None:
     case = random_case("dense", seed=4)
     options: dict[str, Any] = {"regularizer": regularizer, "tol": 1e-5}
     expected = case.fit("logistic", **options).objective()
@@ -171,9 +169,7 @@ def test_all_forms_of_the_same_matrices_have_the_same_optimum(regularizer: str) 
 
 @pytest.mark.parametrize("eigen_solver", ["auto", "approximate"])
 @every_regularizer
-def test_approximate_eigenvectors_lead_to_the_same_optimum(
-    regularizer: str, eigen_solver: str
-) -> None:
+def test_approximate_eigenvectors_reach_same_optimum(regularizer: str, eigen_solver: str) -> None:
     case = random_case("sparse", seed=5)
     exact, fit = (
         case.fit("logistic", regularizer=regularizer, eigen_solver=name, tol=1e-4)
@@ -207,7 +203,7 @@ def random_target(seed: int) -> NDArray:
 
 @every_regularizer
 @pytest.mark.parametrize("seed", range(2))
-def test_the_nearest_matrix_that_is_positive_is_found(seed: int, regularizer: str) -> None:
+def test_nearest_psd_matrix_has_closed_form(seed: int, regularizer: str) -> None:
     B = random_target(seed)
     fit = entries_of(B).fit(SquaredError(), regularizer=regularizer, tol=1e-6)
     values, vectors = np.linalg.eigh(B)
@@ -221,7 +217,7 @@ def test_the_nearest_matrix_that_is_positive_is_found(seed: int, regularizer: st
 
 @every_regularizer
 @pytest.mark.parametrize("seed", range(3))
-def test_a_loss_that_is_not_monotone_reaches_the_optimum(seed: int, regularizer: str) -> None:
+def test_nonmonotone_loss_matches_cvxpy(seed: int, regularizer: str) -> None:
     case = entries_of(random_target(seed), np.random.default_rng(seed))
     fit = case.fit(SquaredError(), regularizer=regularizer, tol=1e-6)
     optimum = case.optimum("squared_error", regularizer, fit.alpha)
@@ -233,7 +229,7 @@ def test_a_loss_that_is_not_monotone_reaches_the_optimum(seed: int, regularizer:
 
 @every_regularizer
 @pytest.mark.parametrize("seed", range(3))
-def test_a_loss_that_is_not_monotone_falls_in_each_stage(seed: int, regularizer: str) -> None:
+def test_nonmonotone_loss_decreases_stagewise(seed: int, regularizer: str) -> None:
     case = entries_of(random_target(seed), np.random.default_rng(seed))
     fit = case.fit(SquaredError(), regularizer=regularizer, solver="stagewise", max_iter=60)
     objectives = [step.objective for step in fit.history]
@@ -246,7 +242,7 @@ def test_a_loss_that_is_not_monotone_falls_in_each_stage(seed: int, regularizer:
 
 
 @every_regularizer
-def test_a_stage_is_the_best_step_along_its_direction(regularizer: str) -> None:
+def test_stagewise_step_is_minimum_along_direction(regularizer: str) -> None:
     case = entries_of(random_target(0))
     fit = case.fit(SquaredError(), regularizer=regularizer, solver="stagewise", max_iter=1)
     M, v = fit.metric.matrix, fit.metric.directions[:, 0]
@@ -263,9 +259,10 @@ def test_a_stage_is_the_best_step_along_its_direction(regularizer: str) -> None:
 
 @both_solvers
 @every_regularizer
-@pytest.mark.parametrize("loss", ["exponential", "smoothed_hinge"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_comparisons_are_a_special_case(
+@pytest.mark.parametrize(
+    ("dtype", "loss"), [(np.float32, "exponential"), (np.float64, "smoothed_hinge")]
+)
+def test_boost_matches_learn_psd(
     dtype: type[np.floating], loss: str, regularizer: str, solver: str, rng: np.random.Generator
 ) -> None:
     X = rng.standard_normal((20, 4)).astype(dtype)
@@ -288,7 +285,7 @@ def test_comparisons_are_a_special_case(
     assert there.status is here.status
 
 
-def test_no_direction_helps_where_all_matrices_are_negative() -> None:
+def test_negative_matrices_give_no_direction() -> None:
     fit = learn_psd([-np.eye(3), np.diag([-1.0, -2.0, 0.0])])
     assert fit.status in (Status.CONVERGED, Status.NO_DIRECTION)
     assert fit.metric.matrix.tolist() == np.zeros((3, 3)).tolist()
@@ -297,14 +294,14 @@ def test_no_direction_helps_where_all_matrices_are_negative() -> None:
 
 
 @pytest.mark.parametrize("seed", [3, 12, 15])
-def test_a_loss_that_is_linear_in_places_leads_no_step_to_infinity(seed: int) -> None:
+def test_piecewise_linear_loss_gives_finite_metric(seed: int) -> None:
     stack = np.random.default_rng(seed).standard_normal((6, 3, 3))
     fit = learn_psd(stack + stack.transpose(0, 2, 1), "smoothed_hinge", alpha=0.05, max_iter=10)
     assert np.isfinite(fit.metric.matrix).all()
 
 
 @pytest.mark.parametrize("seed", [1, 6, 13])
-def test_comparisons_under_such_a_loss_lead_no_step_to_infinity(seed: int) -> None:
+def test_piecewise_linear_loss_of_comparisons_gives_finite_metric(seed: int) -> None:
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((20, 4))
     comparisons = Comparisons.from_triplets([rng.permutation(20)[:3] for _ in range(20)])
@@ -317,7 +314,7 @@ ALPHAS = [0.003, 0.8, 0.1, 0.3, 0.03, 0.001, 0.01, 0.5]
 
 
 @every_regularizer
-def test_a_path_is_that_of_fits_from_nothing(regularizer: str) -> None:
+def test_path_matches_cold_fits(regularizer: str) -> None:
     case = random_case("dense", SEEDS["dense"])
     learn = partial(case.fit, "logistic", regularizer=regularizer)
     points = list(alpha_path(learn, ALPHAS))
@@ -334,7 +331,7 @@ def test_a_path_is_that_of_fits_from_nothing(regularizer: str) -> None:
 
 
 @every_regularizer
-def test_an_accurate_path_takes_fewer_evaluations_than_fits_from_nothing(
+def test_path_takes_fewer_evaluations_than_cold_fits(
     regularizer: str, blobs: tuple[NDArray, NDArray]
 ) -> None:
     X, y = blobs
@@ -346,7 +343,7 @@ def test_an_accurate_path_takes_fewer_evaluations_than_fits_from_nothing(
     assert 0 < n_warm < sum(step.n_evaluations for fit in cold for step in fit.history)
 
 
-def test_a_path_begins_each_fit_at_the_metric_of_the_last() -> None:
+def test_path_uses_warm_starts() -> None:
     case, starts, metrics = random_case("dense", seed=3), [], []
 
     def learn(alpha: float, start: Metric | None) -> Boosting:
@@ -364,7 +361,7 @@ def test_a_path_begins_each_fit_at_the_metric_of_the_last() -> None:
     assert list(alpha_path(learn, [])) == []
 
 
-def test_a_path_may_be_of_comparisons_with_absolute_alphas(
+def test_path_accepts_absolute_alphas(
     blobs: tuple[NDArray, NDArray],
 ) -> None:
     X, y = blobs
@@ -414,7 +411,7 @@ def test_a_path_may_be_of_comparisons_with_absolute_alphas(
         ({"alpha": np.nan}, r"'alpha' parameter must be a float in the range \[0.0, inf\)"),
     ],
 )
-def test_bad_options_are_rejected(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> None:
     stack = np.array([np.eye(2), np.diag([1.0, -1.0]), np.diag([-3.0, 1.0])])
     with pytest.raises(ValueError, match=message):
         learn_psd(stack, **options)
