@@ -50,14 +50,15 @@ def boost(
 ) -> Boosting:
     """Learn a metric from comparisons of points (Algorithms 3 and 4).
 
-    This is `learn_psd` with a `ComparisonOperator` and the gaps and weights of the comparisons.
+    This is `learn_psd` with a `ComparisonOperator`.
 
     Parameters
     ----------
     X : array of shape (n, D), dense or CSR, float32 or float64; or a Dask array or dataframe
-    comparisons, loss : comparisons with weight 0 are ignored
-    solver, regularizer, alpha, max_iter, directions_per_step, tol, eigen_solver, callback, \
-    should_stop, start, resume, n_jobs : see `learn_psd`
+    comparisons : with gaps and weights; comparisons with weight 0 are ignored
+    loss, regularizer, alpha, max_iter, directions_per_step, tol, eigen_solver : see `learn_psd`
+    solver : see `learn_psd`; the default is "stagewise" if the loss supports it
+    callback, should_stop, start, resume, n_jobs : see `learn_psd`
     engine : where the computation runs: None for this process, or for the active Dask client if X
         is a Dask collection; "dask" for that client; the address of a scheduler; or a
         `distributed.Client`. Without an active client, Dask runs in threads of this process until

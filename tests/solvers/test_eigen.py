@@ -155,7 +155,7 @@ def test_approximate_pairs_have_requested_accuracy(dtype: type[np.floating], for
         exact, V = A.astype(np.float64), vectors.astype(np.float64)
         residual = np.linalg.norm(exact @ V[:, 0] - values[0] * V[:, 0])
         assert residual <= 2 * accuracy * abs(values[0])
-        # Ritz values lie below the eigenvalues one by one.
+        # Ritz values do not exceed the eigenvalues.
         eps = 100 * float(np.finfo(dtype).eps)
         assert (values <= np.linalg.eigvalsh(exact)[::-1][:k] + eps * abs(values[0])).all()
         np.testing.assert_allclose(V.T @ V, np.eye(k), atol=eps)

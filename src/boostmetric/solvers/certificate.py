@@ -10,7 +10,7 @@ so it holds for every convex loss. For the Frobenius norm the minimum is −‖G
 trace it is 0 if G' ⪯ alpha·I, and −∞ if not, unless F is bounded below: then only P with R(P) ≤
 objective − lower matter, and the minimum is that times 1 − λ_max(G')/alpha.
 
-The closer M' is to the optimum, the tighter is the bound. Therefore M' = M + N, where N solves the
+The closer M' is to the optimum, the tighter is the bound. Therefore M' = M + N, and N solves the
 Newton equation H[N] = C with the Hessian H of the objective: then G' − ∇R' ≈ G − ∇R − C. With
 C = G − ∇R (on the face of the optimum) this is a step to the optimum. For the trace it may go
 slightly too far; then a repair with C = (G' − alpha·I)₊ plus a small multiple of I restores
@@ -121,7 +121,7 @@ def _evaluate(objective: Objective, matrix: NDArray, region: float) -> _Point | 
 
 
 def _bound(objective: Objective, point: _Point | None, value: float) -> float:
-    """The bound from a point, −∞ if there is none, given the objective of a metric."""
+    """The bound from a point, or −∞, given the objective `value` of a metric."""
     if point is None:
         return -math.inf
     regularizer = objective.regularizer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from boostmetric.problem import Evaluation, Objective, Step
 from boostmetric.solvers.base import (
@@ -16,7 +17,7 @@ from boostmetric.solvers.base import (
     without_null_directions,
 )
 from boostmetric.solvers.coefficients import best_on_slice, is_bounded
-from boostmetric.solvers.newton import Factor, newton_step_to_face, turning_step
+from boostmetric.solvers.newton import newton_step_to_face, turning_step
 
 FEW_FEATURES = 32
 """With more features the Newton equation has many more unknowns than products with the Hessian. On
@@ -46,10 +47,11 @@ class TotallyCorrective(Solver):
         old, coefs, value, n_evaluations = metric.directions, metric.coefs, now.value, 0
         # If ⟨A_r, M⟩ = 0 for all r, for instance for equal points, there is no Newton step.
         if metric.n_directions and objective.is_dense and now.largest > 0:
-            factor, value, newton, n_evaluations = newton_steps(objective, now.value, memory)
+            root, value, newton, n_evaluations = newton_steps(objective, now.value, memory)
             memory = replace(memory, newton=newton)
-            if factor is not None:
-                old, coefs = factor.directions.astype(objective.dtype), factor.coefs
+            if root is not None:
+                old = (root / np.linalg.norm(root, axis=0)).astype(objective.dtype)
+                coefs = np.einsum("dr,dr->r", root, root)
         nothing = Proposal(None, memory, k, float(values[0]), n_evaluations)
         # 3) coefficients of all directions
         directions, coefs, sizes = without_null_directions(
@@ -85,13 +87,13 @@ class TotallyCorrective(Solver):
 
 def newton_steps(
     objective: Objective, value: float, memory: Memory
-) -> tuple[Factor | None, float, tuple[Schedule, Schedule], int]:
+) -> tuple[NDArray | None, float, tuple[Schedule, Schedule], int]:
     """Scheduled Newton steps: one to any face of the cone, then up to four that turn the face.
 
-    Returns the new metric, or None if no step lowers the objective, its objective, the new
-    schedules, and the number of evaluations of the duals.
+    Returns a root B of the new metric B·Bᵀ, or None if no step lowers the objective; its objective;
+    the new schedules; and the number of evaluations of the duals.
     """
-    matrix, factor, n_evaluations = objective.M.matrix, None, 0
+    matrix, root, n_evaluations = objective.M.matrix, None, 0
     assert matrix is not None
     schedules = list(memory.newton)
     for kind, (find_step, n_steps) in enumerate(((newton_step_to_face, 1), (turning_step, 4))):
@@ -99,13 +101,13 @@ def newton_steps(
         for _ in range(n_steps if memory.n_steps >= schedules[kind].due else 0):
             if not matrix.any():
                 break
-            found, found_value, n = find_step(objective, matrix, value)
+            found, lower, n = find_step(objective, matrix, value)
             n_evaluations += n
             schedules[kind] = schedules[kind].after(memory.n_steps, found is not None)
             if found is None:
                 break
-            gain, value = value - found_value, found_value
-            factor, matrix = found, found.matrix
+            gain, value = value - lower, lower
+            root, matrix = found, found @ found.T
             # Is the decrease per evaluation at least 0.3 times that of the last slice?
             too_expensive = gain < 0.3 * memory.slice_rate * n
             if too_expensive and objective.n_features > FEW_FEATURES:
@@ -114,4 +116,4 @@ def newton_steps(
             if gain < 0.1 * largest_gain:
                 break
             largest_gain = max(largest_gain, gain)
-    return factor, value, (schedules[0], schedules[1]), n_evaluations
+    return root, value, (schedules[0], schedules[1]), n_evaluations

@@ -34,28 +34,6 @@ Map = Callable[[NDArray], NDArray]
 
 
 @dataclass(frozen=True, eq=False)
-class Factor:
-    """A metric M = root·rootᵀ."""
-
-    root: NDArray
-
-    @property
-    def matrix(self) -> NDArray:
-        """M, of shape (D, D)."""
-        return self.root @ self.root.T
-
-    @property
-    def directions(self) -> NDArray:
-        """Unit columns, of shape (D, r)."""
-        return self.root / np.linalg.norm(self.root, axis=0)
-
-    @property
-    def coefs(self) -> NDArray:
-        """The coefficients of the directions, of shape (r,)."""
-        return np.einsum("dr,dr->r", self.root, self.root)
-
-
-@dataclass(frozen=True, eq=False)
 class Face:
     """A face of the cone, the matrices basis·Y·basisᵀ with Y ⪰ 0.
 
@@ -185,30 +163,30 @@ def own_face(
 
 def newton_step_to_face(
     objective: Objective, matrix: NDArray, value: float
-) -> tuple[Factor | None, float, int]:
+) -> tuple[NDArray | None, float, int]:
     """A Newton step to any face of the cone.
 
-    Returns the metric at its end, or None if no part of the step lowers the objective below
-    `value`; its objective; and the number of evaluations of the duals.
+    Returns a root B of the metric B·Bᵀ at its end, or None if no part of the step lowers the
+    objective below `value`; its objective; and the number of evaluations of the duals.
     """
     face, end, n_evaluations = step_face(objective, matrix)
     start = face.unwhiten.T @ matrix @ face.unwhiten
-    found = _decrease(objective, value, face.whiten, lambda t: (1 - t) * start + t * end)
-    return *found, n_evaluations
+    root, lower = _decrease(objective, value, face.whiten, lambda t: (1 - t) * start + t * end)
+    return root, lower, n_evaluations
 
 
 def turning_step(
     objective: Objective, matrix: NDArray, value: float
-) -> tuple[Factor | None, float, int]:
+) -> tuple[NDArray | None, float, int]:
     """Same as `newton_step_to_face`, for a step that turns the face of the metric."""
     n_evaluations = 0
     for tolerance in RANK_TOLERANCES:
         face, after, n = _turn(objective, matrix, tolerance)
         n_evaluations += n
-        found = _decrease(objective, value, face.whiten, after)
-        if found[0] is not None:
+        root, lower = _decrease(objective, value, face.whiten, after)
+        if root is not None:
             break
-    return *found, n_evaluations
+    return root, lower, n_evaluations
 
 
 @np.errstate(over="ignore", invalid="ignore")  # if all duals are tiny, `whiten` is huge
@@ -255,8 +233,8 @@ def _turn(
 
 def _decrease(
     objective: Objective, value: float, whiten: NDArray, after: Callable[[float], NDArray]
-) -> tuple[Factor | None, float]:
-    """The metric after the largest share of a step that lowers the objective, and its objective."""
+) -> tuple[NDArray | None, float]:
+    """A root of the metric after the largest share of a step that lowers the objective."""
     for t in (1.0, 0.5, 0.25, 0.1, 0.03):
         with np.errstate(over="ignore", invalid="ignore"):
             end = after(t)
@@ -264,10 +242,11 @@ def _decrease(
                 continue
             values, vectors = eigh(end)
             kept = values > 1e-12 * max(values[-1], 0.0)  # the others are rounding errors
-            found = Factor(whiten @ (vectors[:, kept] * np.sqrt(values[kept])))
-            if not np.isfinite(found.matrix).all():
+            root = whiten @ (vectors[:, kept] * np.sqrt(values[kept]))
+            matrix = root @ root.T
+            if not np.isfinite(matrix).all():
                 continue
-            found_value = objective.evaluate_at(found.matrix, with_scatter=False).value
-        if found_value < value:
-            return found, found_value
+            lower = objective.evaluate_at(matrix, with_scatter=False).value
+        if lower < value:
+            return root, lower
     return None, value
