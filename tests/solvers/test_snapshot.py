@@ -15,8 +15,8 @@ from sklearn.datasets import load_wine
 from boostmetric import Boosting, Comparisons, Iteration, Operator, Trace, boost
 from boostmetric.engines import single_blas_thread
 from boostmetric.problem import Objective
-from boostmetric.solvers import Memory, SnapshotError, SolverSettings
-from boostmetric.solvers.base import Schedule
+from boostmetric.solvers import SnapshotError, SolverSettings
+from boostmetric.solvers.base import Memory, Schedule
 
 Data = tuple[NDArray, Comparisons]
 Snapshot = dict[str, NDArray]

@@ -3,7 +3,6 @@
 Solvers query an `Objective` and never see points, labels, engines or files.
 """
 
-from boostmetric.solvers.base import Memory
 from boostmetric.solvers.eigen import EIGEN_SOLVERS, leading_eigenpairs
 from boostmetric.solvers.loop import (
     Boosting,
@@ -25,7 +24,6 @@ __all__ = [
     "Boosting",
     "Callback",
     "Iteration",
-    "Memory",
     "Outcome",
     "SnapshotError",
     "SolverSettings",

@@ -148,37 +148,33 @@ class Boosting:
                 f"start must be a metric of {problem.n_features} features; it has "
                 f"{start.n_features}."
             )
-        # 1) the regularizer, relative to the scatter at M = 0
+        # 1) units: coefficients are multiplied by `coef_unit`, objectives divided by `value_unit`
+        loss, R = settings.loss, settings.regularizer
         first = problem.evaluate()
         assert first.scatter is not None
-        scatter, loss, R = first.scatter, settings.loss, settings.regularizer
+        scatter = first.scatter
+        kind: type[Solver] = Stagewise if settings.solver == "stagewise" else TotallyCorrective
+        self.coef_unit, self.value_unit = unit, 1.0
         if isinstance(loss, Hinge):
+            kind, R = SoftMarginSolver, UnitTrace(0.0)
+            self.coef_unit, self.value_unit = 1.0, unit
             # At M = 0 all margins are equal up to gaps, and so should be the duals.
             block = problem.single_block()
             uniform = loss.nu * loss.prices(problem.n_terms, block.weights)
             scatter = block.operator.scatter(uniform.astype(problem.dtype))
+        # 2) the regularizer, relative to the scatter at M = 0, and the solver
         alpha_max = float(leading_eigenpairs(scatter)[0][0])
-        if isinstance(loss, Hinge):
-            problem.regularizer = UnitTrace(0.0)
-        elif R.alpha is None:
+        if R.alpha is None:
             alpha = settings.alpha * R.unit(alpha_max, first.dual_sum)
-            problem.regularizer = replace(R, alpha=alpha)
         else:
-            problem.regularizer = replace(R, alpha=R.in_units(R.alpha, 1 / unit))
-        # 2) the solver
-        kind: type[Solver] = Stagewise
-        if isinstance(loss, Hinge):
-            kind = SoftMarginSolver
-        elif settings.solver == "totally_corrective":
-            kind = TotallyCorrective
+            alpha = R.in_units(R.alpha, 1 / unit)
+        problem.regularizer = replace(R, alpha=alpha)
         batch_size = settings.batch_size(problem.n_features, problem.n_terms)
         self.solver = kind(batch_size, settings.eigen_solver)
-        self.tol = self.solver.default_tol if settings.tol is None else settings.tol
-        self.max_iter = settings.max_iter
         # 3) the state
         self.problem, self.unit, self.n_comparisons = problem, unit, problem.n_terms
-        # Problem units: coefficients times `coef_unit`, objectives divided by `value_unit`.
-        self.coef_unit, self.value_unit = (1.0, unit) if isinstance(loss, Hinge) else (unit, 1.0)
+        self.max_iter = settings.max_iter
+        self.tol = self.solver.default_tol if settings.tol is None else settings.tol
         self.memory, self.first_value = Memory(alpha_max), first.value
         self.history: list[Iteration] = []
         self.status, self.is_over = Status.MAX_ITER, False
