@@ -40,16 +40,19 @@ class Status(Enum):
         "also revise the coefficients of earlier directions."
     )
     STALLED = (
-        "The last batch of directions lowered the objective by less than 0.01 percent. For the "
-        "optimum use solver='totally_corrective'."
+        "The last batch of directions lowered the objective by less than 0.01 percent, so more "
+        "would hardly change the metric. For the optimum use solver='totally_corrective'."
     )
     MAX_ITER = (
         "max_iter directions were added. Increase max_iter if the objective in the history and the "
         "error on held-out data still decrease."
     )
-    CONVERGED = "The metric is optimal to within tol: the relative duality gap is at most tol."
+    CONVERGED = (
+        "The metric is optimal to within tol: the objective exceeds a lower bound for all metrics "
+        "by at most that share."
+    )
     STOPPED = (
-        "A callback, early stopping or an interrupt ended the fit. The metric is usable; to "
+        "A callback, the held-out data or an interrupt ended the fit. The metric is usable; to "
         "continue from it, fit again with warm_start=True."
     )
     UNBOUNDED = (
@@ -57,7 +60,7 @@ class Status(Enum):
         "grows, so its size was capped. It is usable; for a metric with more directions use a "
         "larger alpha, loss='logistic', or harder comparisons (more impostors)."
     )
-    FAILED = "The loss returned NaN. The metric is that of the previous step."
+    FAILED = "The loss returned NaN, which raised an error. The metric is that of the step before."
 
     def __str__(self) -> str:
         return f"{self.name}: {self.value}"
