@@ -82,9 +82,9 @@ class Case:
 
 
 def random_case(kind: str, seed: int) -> Case:
-    """Up to 60 matrices of up to 5 × 5, indefinite, that no M ⪰ 0 satisfies together.
+    """Up to 60 indefinite matrices of at most 5 × 5; no M ⪰ 0 satisfies all of them.
 
-    Most are turned such that they agree with a matrix of rank 2, so that M = 0 is not best.
+    Most agree with a matrix of rank 2, so M = 0 is not optimal.
     """
     rng = np.random.default_rng(seed)
     D, m = int(rng.integers(3, 6)), int(rng.integers(30, 61))
@@ -179,7 +179,7 @@ def test_approximate_eigenvectors_reach_same_optimum(regularizer: str, eigen_sol
 
 
 def entries_of(B: NDArray, rng: np.random.Generator | None = None) -> Case:
-    """⟨A_ij, M⟩ = M_ij, to be B_ij; weighted so that the squared error is that of all entries."""
+    """⟨A_ij, M⟩ = M_ij with the target B_ij; weights count off-diagonal entries twice."""
     D = len(B)
     pairs = [(i, j) for i in range(D) for j in range(i, D)]
     matrices = []

@@ -25,7 +25,7 @@ from boostmetric import (
     Status,
     boost,
 )
-from boostmetric.solvers import EIGEN_SOLVERS, SOLVERS
+from boostmetric.solvers import SOLVERS
 
 Data = tuple[NDArray, Comparisons]
 Labelled = tuple[NDArray, NDArray]
@@ -36,8 +36,10 @@ REJECTED = [
     if (solver, regularizer) != ("totally_corrective", "trace")
 ]
 
-approximate = pytest.mark.parametrize("eigen_solver", [e for e in EIGEN_SOLVERS if e != "exact"])
-equations = pytest.mark.parametrize("loss", ["logistic", "exponential"])
+approximate_solvers = pytest.mark.parametrize(
+    "eigen_solver", [e for e in EIGEN_SOLVERS if e != "exact"]
+)
+smooth_duals = pytest.mark.parametrize("loss", ["logistic", "exponential"])
 every_solver = pytest.mark.parametrize("solver", SOLVERS)
 
 
@@ -164,7 +166,7 @@ def test_stagewise_frobenius_objective_decreases(loss: str, blobs: Labelled) -> 
     assert objectives[-1] == pytest.approx(expected, rel=1e-9)
 
 
-@equations
+@smooth_duals
 @pytest.mark.parametrize("alpha", [1e-3, 0.1, 3.0])
 def test_stagewise_frobenius_coefficient_is_root_of_derivative(
     alpha: float, loss: str, blobs: Labelled
@@ -192,7 +194,7 @@ def test_stagewise_frobenius_coefficient_is_root_of_derivative(
     assert after.metric.coefs[-1] == pytest.approx(brentq(slope, 0, high, xtol=1e-14), rel=1e-7)
 
 
-@equations
+@smooth_duals
 def test_solvers_agree_on_frobenius_optimum(loss: str) -> None:
     data = triplets(0, 4)
     options: dict[str, Any] = {"regularizer": "frobenius", "alpha": 0.3}
@@ -206,8 +208,8 @@ def test_solvers_agree_on_frobenius_optimum(loss: str) -> None:
 # Approximate eigenvectors.
 
 
-@approximate
-@equations
+@approximate_solvers
+@smooth_duals
 @pytest.mark.parametrize(
     ("D", "alpha", "operator"), [(5, 0.3, False), (5, 0.3, True), (30, 0.8, True)]
 )
@@ -224,14 +226,14 @@ def test_approximate_eigenvectors_reach_same_optimum(
     exact = boost(*data, loss, **options)
     if operator:
         monkeypatch.setattr(Operator, "DENSE_UP_TO", 0)
-    rough = boost(*data, loss, eigen_solver=eigen_solver, **options)
-    assert rough.objective() == pytest.approx(exact.objective(), rel=1e-5)
+    approximate_fit = boost(*data, loss, eigen_solver=eigen_solver, **options)
+    assert approximate_fit.objective() == pytest.approx(exact.objective(), rel=1e-5)
     if not operator:  # else no bound is computed
-        assert rough.duality_gap() <= 1e-5 * abs(rough.objective())
+        assert approximate_fit.duality_gap() <= 1e-5 * abs(approximate_fit.objective())
 
 
-@approximate
-@equations
+@approximate_solvers
+@smooth_duals
 @pytest.mark.parametrize(
     ("D", "alpha", "operator"), [(5, 0.05, False), (12, 0.1, True), (30, 0.5, False)]
 )
@@ -247,14 +249,14 @@ def test_approximate_eigenvectors_do_not_stop_early(
     exact = boost(*data, loss, alpha=alpha, max_iter=60)
     if operator:
         monkeypatch.setattr(Operator, "DENSE_UP_TO", 0)
-    rough = boost(*data, loss, alpha=alpha, max_iter=60, eigen_solver=eigen_solver)
-    assert rough.objective() == pytest.approx(exact.objective(), rel=0.05)
-    assert decreases([step.objective for step in rough.history])
-    if rough.status is Status.NO_DIRECTION:
-        assert lambda_max(rough) <= rough.alpha * (1 + 1e-6)
+    approximate_fit = boost(*data, loss, alpha=alpha, max_iter=60, eigen_solver=eigen_solver)
+    assert approximate_fit.objective() == pytest.approx(exact.objective(), rel=0.05)
+    assert decreases([step.objective for step in approximate_fit.history])
+    if approximate_fit.status is Status.NO_DIRECTION:
+        assert lambda_max(approximate_fit) <= approximate_fit.alpha * (1 + 1e-6)
 
 
-@approximate
+@approximate_solvers
 @every_solver
 @pytest.mark.parametrize("operator", [False, True])
 def test_approximate_eigenvectors_with_frobenius_norm(
@@ -270,16 +272,16 @@ def test_approximate_eigenvectors_with_frobenius_norm(
     exact = boost(*data, "logistic", **options)
     if operator:
         monkeypatch.setattr(Operator, "DENSE_UP_TO", 0)
-    rough = boost(*data, "logistic", eigen_solver=eigen_solver, **options)
-    assert rough.objective() == pytest.approx(exact.objective(), rel=1e-2)
-    if rough.status is Status.NO_DIRECTION:
-        assert lambda_max(rough) <= 1e-6 * rough.alpha_max
+    approximate_fit = boost(*data, "logistic", eigen_solver=eigen_solver, **options)
+    assert approximate_fit.objective() == pytest.approx(exact.objective(), rel=1e-2)
+    if approximate_fit.status is Status.NO_DIRECTION:
+        assert lambda_max(approximate_fit) <= 1e-6 * approximate_fit.alpha_max
 
 
 # Optima of low rank.
 
 
-@equations
+@smooth_duals
 @pytest.mark.parametrize(("seed", "alpha"), [(0, 0.05), (1, 0.15), (2, 0.3)])
 def test_low_rank_optimum_has_small_gap(seed: int, alpha: float, loss: str) -> None:
     fit = boost(*triplets(seed, 6), loss, solver="totally_corrective", alpha=alpha, tol=1e-6)

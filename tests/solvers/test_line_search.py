@@ -1,4 +1,4 @@
-"""The coefficient of one direction, against the equations of the paper and brentq."""
+"""The line search, against the equations of the paper and brentq."""
 
 from __future__ import annotations
 

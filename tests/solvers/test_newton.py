@@ -1,4 +1,4 @@
-"""Newton steps, against dense matrices written out."""
+"""Newton steps, against dense matrices."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_turning_step_approaches_optimum(seed: int, loss: str) -> None:
     assert after <= before / 3
 
 
-# The second derivative of the hinges jumps, so a step may overshoot from anywhere.
+# Not for the hinges: their second derivative is discontinuous, so any step may overshoot.
 @pytest.mark.parametrize("loss", ["exponential", "logistic"])
 def test_newton_step_stays_at_optimum(loss: str, triplets: tuple[NDArray, NDArray]) -> None:
     X, rows = triplets

@@ -393,7 +393,7 @@ def test_large_gaps(loss: str, threshold: float) -> None:
 
 
 class SteepLogistic(Logistic):
-    """log(1 + exp(−5·ρ)), made of the loss that it derives from."""
+    """log(1 + exp(−5·ρ)), derived from the logistic loss."""
 
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
         return super().value(5 * margins, weights)
