@@ -80,6 +80,7 @@ def lower_bound(objective: Objective, matrix: NDArray, enough: float = 0.0) -> f
         here = _evaluate(objective, matrix, math.inf)
         if here is None:
             return -math.inf
+        # Points with larger |⟨A_r, M'⟩| are far from M; a relative gap of 1e-9 is small enough.
         value, region = here.at.value, 1e3 * max(1.0, here.at.largest)
         enough = max(enough, 1e-9 * abs(value))
         bound = _bound(objective, here, value)

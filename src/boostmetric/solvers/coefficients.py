@@ -59,7 +59,7 @@ def line_search(objective: Objective, direction: NDArray) -> LineSearch:
     # As if u decayed like exp(−w·h): exact for the exponential loss, of the right size for others.
     rate = first[4] / gain + (first[5] / cost if cost > 0 else 0.0)
     unit = first[3] / (gain - cost)  # adds 1 to the average margin
-    cap = 1e8 * unit
+    cap = 1e8 * unit  # a larger coefficient means that the objective is unbounded below
     low, high = 0.0, math.inf
     last, last_balance = 0.0, log_ratio(gain, cost)
     w = min(cap, last_balance / rate if math.isfinite(last_balance) else 1 / rate)

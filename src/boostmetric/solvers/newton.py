@@ -37,9 +37,9 @@ Map = Callable[[NDArray], NDArray]
 class Face:
     """A face of the cone, the matrices basis·Y·basisᵀ with Y ⪰ 0.
 
-    `whiten`, of shape (D, d), maps from coordinates in which the absolute scatter is the identity,
-    and `unwhiten` is its transposed pseudo-inverse. The basis is whiten·`within`, and `within` has
-    orthonormal columns.
+    `whiten`, of shape (D, d), maps from coordinates in which the absolute scatter is a multiple of
+    the identity, and `unwhiten` is its transposed pseudo-inverse. The basis is whiten·`within`, and
+    `within` has orthonormal columns.
     """
 
     whiten: NDArray
