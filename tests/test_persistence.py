@@ -35,7 +35,7 @@ from boostmetric import (
     Status,
 )
 from boostmetric._files import FileFormatError, save_arrays
-from boostmetric.estimators.origin import as_json
+from boostmetric.estimators.base import as_json
 from boostmetric.solvers import Iteration
 
 Data = tuple[NDArray, NDArray]

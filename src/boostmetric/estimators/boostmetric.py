@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from boostmetric._validation import is_count
 from boostmetric._version import __version__
 from boostmetric._warn import warn
-from boostmetric.data.dask_points import collect, content_of, is_collection
+from boostmetric.data.dask_points import DaskPoints, collect, content_of, is_collection
 from boostmetric.data.points import Points
-from boostmetric.engines import Dask, EngineError, Local, as_engine, single_blas_thread
+from boostmetric.engines import Dask, as_engine, single_blas_thread
 from boostmetric.estimators.base import LearnedMetric
 from boostmetric.estimators.callbacks import CallbackSupportMixin, Monitor, with_callbacks
 from boostmetric.estimators.checkpoint import Checkpoint, digest, settings_of
 from boostmetric.estimators.early_stopping import HeldOut
-from boostmetric.estimators.initial import CENTRING, as_components, starting_transformation
-from boostmetric.estimators.origin import with_origin
-from boostmetric.estimators.passes import Pass, history_of, run_passes
+from boostmetric.estimators.initial import CENTERING, as_components, starting_transformation
+from boostmetric.estimators.passes import Pass, run_passes
 from boostmetric.estimators.settings import Settings
-from boostmetric.estimators.training_data import ShouldStop, TrainingData
+from boostmetric.estimators.training_data import TrainingData
 from boostmetric.evaluation.knn import satisfied_share
 from boostmetric.metric import Metric
 from boostmetric.neighbors import Index
 from boostmetric.problem import Comparisons, Loss, Regularizer
-from boostmetric.solvers import DEFAULT_ALPHA, Outcome, Status
-
-WITHOUT_EFFECT = ("checkpoint", "engine", "n_jobs", "verbose", "warm_start")
-"""Parameters that do not change the result of a fit, given where it starts, but for rounding."""
+from boostmetric.solvers import DEFAULT_ALPHA, Iteration, Status
 
 
 class BoostMetric(CallbackSupportMixin, LearnedMetric):
@@ -243,114 +241,109 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         self
         """
         settings = Settings.from_params(self.get_params(deep=False))
-        given = "dask" if settings.engine is None and is_collection(X) else settings.engine
-        try:
-            with as_engine(given, settings.n_jobs) as engine:
-                return self._fit(settings, engine, X, y, comparisons, sample_weight)
-        except EngineError as error:
-            if settings.checkpoint is None or not settings.checkpoint.exists():
-                raise
-            raise EngineError(
-                f"{error} The checkpoint '{settings.checkpoint}' has the state of the fit: fit "
-                "again with the same data and parameters to continue."
-            ) from error
-
-    def _fit(
-        self,
-        settings: Settings,
-        engine: Local | Dask,
-        X: Any,
-        y: Any,
-        comparisons: Any,
-        sample_weight: Any,
-    ) -> Self:
-        # 1) what to learn from
         resumed = getattr(self, "_resume", None) if settings.warm_start else None
-        if is_collection(X):
-            assert isinstance(engine, Dask)
-            points: Any = self._validate_collection(X, resumed is None, engine)
-            y, sample_weight = (
-                collect(each, engine) if is_collection(each) else each
-                for each in (y, sample_weight)
-            )
-        else:
-            points = self._validate_points(X, reset=resumed is None)
-        data = TrainingData.validate(points, y, comparisons, sample_weight)
-        data.check_settings(settings)
+        where = "dask" if settings.engine is None and is_collection(X) else settings.engine
+        with as_engine(where, settings.n_jobs) as engine:
+            # 1) data
+            points = self._validate_points(X, resumed is None, engine)
+            if isinstance(engine, Dask):
+                y, sample_weight = (
+                    collect(each, engine) if is_collection(each) else each
+                    for each in (y, sample_weight)
+                )
+            data = TrainingData.validate(points, y, comparisons, sample_weight)
+            data.check_settings(settings)
 
-        # 2) where to start: a transformation, the metric of an earlier fit, an interrupted fit
-        start: Metric | None = None
-        if resumed is not None:
-            base, start = resumed
-        else:
-            base = starting_transformation(
-                settings.init, data.points, data.labels, data.weights, settings.n_components
-            )
-        base = None if base is None else base.astype(data.points.dtype)
-        checkpoint = self._open_checkpoint(settings, data, base, start)
-        held_out = None
-        if settings.early_stopping:
-            if checkpoint is not None and checkpoint.held_out is not None:
-                held_out = HeldOut(data, checkpoint.held_out, settings, checkpoint.best_error)
+            # 2) start: a transformation, or the metric of an earlier fit, in its last pass
+            start: Metric | None = None
+            if resumed is None:
+                base = starting_transformation(
+                    settings.init, points, data.labels, data.weights, settings.n_components
+                )
             else:
-                held_out = HeldOut.split(data, settings, check_random_state(self.random_state))
-            if checkpoint is not None:
-                checkpoint.held_out = held_out.chosen
-            data = held_out.rest
+                base, start = resumed
+                settings = replace(settings, n_passes=1)
+            base = None if base is None else base.astype(points.dtype)
 
-        # 3) passes: neighbors, comparisons, boosting
-        n_passes = 1 if resumed else settings.n_passes
-        monitor = Monitor(
-            self,
-            self._metric_attributes,
-            n_passes,
-            {"X": points, "y": y, "metadata": {"sample_weight": sample_weight}},
-            n_done=0 if checkpoint is None else len(checkpoint.passes),
-        )
+            # 3) checkpoint, and held-out data, which are the same if an interrupted fit continues
+            checkpoint = held_out = None
+            if settings.checkpoint is not None:
+                checkpoint = self._open_checkpoint(settings.checkpoint, data, base, start)
+            if settings.early_stopping:
+                saved = None if checkpoint is None else checkpoint.held_out
+                held_out = HeldOut(data, settings, start, saved)
+                data = held_out.rest
 
-        def compare(transformed: Any, should_stop: ShouldStop) -> Comparisons:
-            return data.compare(transformed, settings, should_stop, settings.index)
+            # 4) passes: neighbors, comparisons, boosting
+            monitor = Monitor(
+                self,
+                self._metric_attributes,
+                settings.n_passes,
+                0 if checkpoint is None else len(checkpoint.passes),
+                {"X": points, "y": y, "metadata": {"sample_weight": sample_weight}},
+            )
+            passes, failure = run_passes(
+                data, base, settings, engine, monitor, held_out, checkpoint, start
+            )
 
-        passes, failure = run_passes(
-            data.points,
-            base,
-            compare,
-            [settings.solver] * n_passes,
-            engine,
-            start=start,
-            monitor=monitor,
-            held_out=held_out,
-            checkpoint=checkpoint,
-        )
-        _check_first_pass(passes[0].outcome, settings)
-
-        # 4) the result, also of a fit that a NaN of the loss has ended
-        self._set_fitted(data, base, passes, failure is not None)
-        monitor.end()
+            # 5) result, also if the loss returned NaN after some steps
+            self._set_fitted(points, base, passes, failure is not None)
+            monitor.end()
         if failure is not None:
             raise failure
         return self
 
+    def _open_checkpoint(
+        self, path: Path, data: TrainingData, base: NDArray | None, start: Metric | None
+    ) -> Checkpoint:
+        # These parameters do not change the result of a fit, given its start, except for rounding.
+        without_effect = ("checkpoint", "engine", "n_jobs", "verbose", "warm_start")
+        params = {**self.get_params(deep=False), "boostmetric": __version__}
+        relevant = {name: params[name] for name in params if name not in without_effect}
+        started = None if start is None else (start.directions, start.coefs)
+        points = content_of(data.points)
+        identity = digest(points, data.labels, data.weights, data.comparisons, base, started)
+        return Checkpoint(path, settings_of(relevant), identity)
+
     def _set_fitted(
-        self, data: TrainingData, base: NDArray | None, passes: list[Pass], has_failed: bool
+        self,
+        points: Points | DaskPoints,
+        base: NDArray | None,
+        passes: list[Pass],
+        has_failed: bool,
     ) -> None:
         """Set the attributes that end in an underscore."""
-        last = passes[-1].outcome
+        # 1) the metric of the last pass with directions; M = 0 is not a metric
+        first, last = passes[0].outcome, passes[-1].outcome
         nonempty = [done for done in passes if done.outcome.metric.n_directions]
         if nonempty:
             metric = nonempty[-1].metric
+        elif 0 < first.alpha_max <= first.alpha:
+            raise ValueError(
+                f"regularizer={self.regularizer!r} is too strong: no direction lowers the "
+                f"objective. Its alpha must be below {first.alpha_max:g}."
+            )
         else:
-            D, dtype = data.points.shape[1], data.points.dtype
-            metric = Metric.from_components(as_components(base, D, dtype))
+            warn(
+                "No direction increases the distances of far pairs more than those of near pairs, "
+                "so the starting metric is kept (Euclidean, unless init is set). Are the labels "
+                "random, or near and far swapped? More neighbors or another init may help."
+            )
+            metric = Metric.from_components(as_components(base, points.shape[1], points.dtype))
+
+        # 2) the fit
         self._resume = (nonempty[-1].base, nonempty[-1].outcome.metric) if nonempty else None
         self.status_ = Status.FAILED if has_failed else last.status
         self.alpha_ = last.alpha
         self.duality_gap_ = last.duality_gap
-        self.history_ = history_of(passes)
         self.n_iter_ = max(done.outcome.n_tried for done in passes)
+        steps = [(i, step) for i, done in enumerate(passes) for step in done.outcome.history]
+        self.history_ = {"pass": np.array([number for number, _ in steps], dtype=np.intp)}
+        for name in (field.name for field in fields(Iteration)):
+            self.history_[name] = np.array([getattr(step, name) for _, step in steps])
+
+        # 3) both together
         facts = {
-            "n_samples": data.points.shape[0],
-            "deviations": data.deviations().tolist(),
             "n_comparisons": last.n_comparisons,
             "n_iter": self.n_iter_,
             "status": self.status_.name,
@@ -358,7 +351,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
             "duality_gap": self.duality_gap_,
             "history": {name: values.tolist() for name, values in self.history_.items()},
         }
-        for name, value in self._metric_attributes(with_origin(metric, self, facts)).items():
+        metric = self._with_origin(metric, points, facts)
+        for name, value in self._metric_attributes(metric).items():
             setattr(self, name, value)
 
     def score(
@@ -380,28 +374,14 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         check_is_fitted(self, "components_")
         settings = Settings.from_params(self.get_params(deep=False))
         points = self._validate_points(X, reset=False)
-        data = TrainingData.validate(points, y, comparisons, None)
+        data = TrainingData.validate(points, y, comparisons)
         metric = Metric.from_components(self.components_)
-        return satisfied_share(metric, points, data.compare(points, settings))
-
-    def _open_checkpoint(
-        self, settings: Settings, data: TrainingData, base: NDArray | None, start: Metric | None
-    ) -> Checkpoint | None:
-        if settings.checkpoint is None:
-            return None
-        params = self.get_params(deep=False)
-        relevant = {name: params[name] for name in params if name not in WITHOUT_EFFECT}
-        started = None if start is None else (start.directions, start.coefs)
-        points = content_of(data.points)
-        return Checkpoint(
-            settings.checkpoint,
-            settings_of({**relevant, "boostmetric": __version__}),
-            digest(points, data.labels, data.weights, data.comparisons, base, started),
-        )
+        found = data.compare(points, replace(settings, index=None))
+        return satisfied_share(metric, points, found)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = not (isinstance(self.init, str) and self.init in CENTRING)
+        tags.input_tags.sparse = not (isinstance(self.init, str) and self.init in CENTERING)
         return tags
 
     def _metric_attributes(self, metric: Metric) -> dict[str, Any]:
@@ -410,19 +390,3 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         if rank is not None:
             metric = metric.truncate(int(rank) if is_count(rank) else float(rank))
         return {"metric_": metric, "components_": metric.components}
-
-
-def _check_first_pass(first: Outcome, settings: Settings) -> None:
-    """Raise or warn if the first pass found no direction: M = 0 is no metric."""
-    if first.metric.n_directions:
-        return
-    if 0 < first.alpha_max <= first.alpha:
-        raise ValueError(
-            f"regularizer={settings.solver.regularizer!r} is too strong: no direction lowers the "
-            f"objective. Its alpha must be below {first.alpha_max:g}."
-        )
-    warn(
-        "No direction increases the distances of far pairs more than those of near pairs, so the "
-        "starting metric is kept (Euclidean, unless init is set). Are the labels random, or near "
-        "and far swapped? More neighbors or another init may help."
-    )
