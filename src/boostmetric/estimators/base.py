@@ -132,14 +132,14 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     ) -> Metric:
         """Add the names of the features to a metric, and facts about the fit (docs/files.md)."""
         names = getattr(self, "feature_names_in_", None)
-        on_dask = isinstance(points, DaskPoints)
+        scales = points.deviations() if isinstance(points, DaskPoints) else deviations(points)
         origin = {
             "estimator": type(self).__name__,
             "boostmetric": __version__,
             "made": datetime.now(UTC).isoformat(timespec="seconds"),
             "parameters": self.get_params(deep=False),
             "n_samples": points.shape[0],
-            "deviations": (points.deviations() if on_dask else deviations(points)).tolist(),
+            "deviations": scales.tolist(),
             **facts,
         }
         names = None if names is None else tuple(names)

@@ -38,7 +38,6 @@ class Checkpoint:
         because writing would lose that fit
     settings : identifies the parameters (`settings_of`)
     data : identifies the data (`digest`)
-    min_pause : seconds between two writes within a pass; repeating five seconds of work is cheap
 
     Attributes
     ----------
@@ -47,14 +46,15 @@ class Checkpoint:
     held_out : snapshot of `HeldOut`; empty without early stopping
     """
 
-    def __init__(
-        self, path: Path, settings: Mapping[str, str], data: str, min_pause: float = 5.0
-    ) -> None:
+    MIN_PAUSE = 5.0
+    """Seconds between two writes within a pass; repeating five seconds of work is cheap."""
+
+    def __init__(self, path: Path, settings: Mapping[str, str], data: str) -> None:
         self.path, self._settings, self._data = path, dict(settings), data
         self.passes: list[Outcome] = []
         self.running: dict[str, NDArray] = {}
         self.held_out: dict[str, NDArray] = {}
-        self._written, self._pause, self._min_pause = time.monotonic(), min_pause, min_pause
+        self._written, self._pause = time.monotonic(), self.MIN_PAUSE
         if not path.exists():
             return
         try:
@@ -131,7 +131,7 @@ class Checkpoint:
             warn(f"The checkpoint {self.path} could not be written ({error}). The fit continues.")
         self._written = time.monotonic()
         # On a slow disk, writes are less frequent, so that they take at most 5 % of the time.
-        self._pause = max(self._min_pause, 20 * (self._written - began))
+        self._pause = max(self.MIN_PAUSE, 20 * (self._written - began))
 
     def reject(self, error: Exception) -> NoReturn:
         """Raise a CheckpointError for contents that this fit cannot use."""

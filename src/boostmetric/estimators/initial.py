@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -132,7 +133,7 @@ def as_components(base: Points | None, n_features: int, dtype: DTypeLike) -> NDA
 
 
 def spread(
-    X: Points, weights: NDArray, labels: NDArray | None = None, errors: NDArray | None = None
+    X: Any, weights: NDArray, labels: NDArray | None = None, errors: NDArray | None = None
 ) -> NDArray:
     """Compute the standard deviation of each feature, within the classes if there are labels.
 

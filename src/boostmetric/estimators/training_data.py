@@ -88,8 +88,8 @@ class TrainingData:
                 f"init={settings.init!r} requires one class per point, but y is multilabel. Use "
                 "another init."
             )
-        (n, D), on_dask = self.points.shape, isinstance(self.points, DaskPoints)
-        if self.points.is_constant if on_dask else are_identical(self.points):
+        (n, D), points = self.points.shape, self.points
+        if points.is_constant if isinstance(points, DaskPoints) else are_identical(points):
             raise ValueError(f"All {n} points are identical: there is no metric to learn.")
         rank = settings.n_components
         if is_count(rank) and rank > D:
