@@ -153,7 +153,10 @@ def exhaustive(candidate: dict[str, Any], splits: list[Any], k: int) -> tuple[An
 
 
 @pytest.mark.usefixtures("without_margin")
-@pytest.mark.parametrize(("seed", "n_neighbors", "fraction"), [(0, 3, 0.2), (1, 1, 0.3)])
+@pytest.mark.parametrize(
+    ("seed", "n_neighbors", "fraction"),
+    [(0, 3, 0.2), pytest.param(1, 1, 0.3, marks=pytest.mark.slow)],
+)
 def test_choice_equals_exhaustive_search(
     seed: int, n_neighbors: int, fraction: float, blobs: Data
 ) -> None:
