@@ -115,13 +115,13 @@ def test_fit_aborted_while_writing_continues(
     X, y = load_wine(return_X_y=True)
     parameters: dict[str, Any] = {"max_iter": 6, "n_passes": 2}
     reference = BoostMetric(**parameters).fit(X, y)
-    n_writes, write = [0], checkpoint.save_arrays
+    n_writes = [0]
 
     def write_or_die(*arguments: Any) -> None:
         n_writes[0] += 1
         if n_writes[0] == 3:
             raise KeyboardInterrupt
-        write(*arguments)
+        save_arrays(*arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoint, "MIN_PAUSE", 0.0)
@@ -476,8 +476,8 @@ def test_digest_differs_for_different_data() -> None:
     objects = [np.array(list(text), dtype=object) for text in ("abcdef", "abcdeg")]
     matrices = [csr_array((2, 3)), csr_array((2, 4)), csr_array(np.eye(2, 3))]
     comparisons = [
-        Comparisons.from_triplets([[0, 1, 2]], **options)
-        for options in ({}, {"gaps": 1.0}, {"weights": 1.0})
+        Comparisons.from_triplets([[0, 1, 2]], gaps=gaps, weights=weights)
+        for gaps, weights in ((None, None), (1.0, None), (None, 1.0))
     ]
     values = [1, 1.0, True, "1", b"1", [1], (1,), [[1], []], [[], [1]], {"a": 1}, {"a": None}]
     parts: list[Any] = [a, a.reshape(2, 3), a.astype(np.float32), a[::-1], None, np.float32(1)]

@@ -99,7 +99,7 @@ class Monitor:
     estimator : the estimator that is fitted. Its `verbose` is 0 (silent), 1 (log every tenth step
         and the end of a pass) or 2 (every step)
     attributes : returns the attributes of the estimator for a metric over its features
-    n_passes, n_done : maximum number of passes, and those that the checkpoint contains
+    n_passes, n_done : maximum number of passes, and number of passes in the checkpoint
     fit_data : X, y and metadata in the form that scikit-learn's callbacks expect
 
     Attributes
