@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
 from sklearn.model_selection import GridSearchCV
-from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
@@ -98,17 +98,6 @@ def test_methods_agree_with_mahalanobis_matrix(blobs: Data) -> None:
     np.testing.assert_allclose(learner.components_.T @ learner.components_, M, atol=1e-12)
     M[:] = 0
     assert learner.get_mahalanobis_matrix().any()
-
-
-def test_get_metric_works_in_nearest_neighbors(blobs: Data) -> None:
-    X, y = blobs
-    learner = BoostMetric(max_iter=5).fit(X, y)
-    distance = pickle.loads(pickle.dumps(learner.get_metric()))
-    slow = NearestNeighbors(n_neighbors=3, metric=distance).fit(X[:30])
-    fast = NearestNeighbors(n_neighbors=3).fit(learner.transform(X[:30]))
-    np.testing.assert_array_equal(
-        slow.kneighbors(return_distance=False), fast.kneighbors(return_distance=False)
-    )
 
 
 @pytest.mark.parametrize("dtype", [str, bool, float, object])
@@ -638,13 +627,6 @@ def test_invalid_pairs_are_rejected(pairs: Any, given: bool, message: str, blobs
     learner = BoostMetric(max_iter=2).fit(X, y)
     with pytest.raises(ValueError, match=message):
         learner.pair_distance(pairs, X if given else None)
-
-
-def test_transform_rejects_other_features(blobs: Data) -> None:
-    X, y = blobs
-    learner = BoostMetric(max_iter=2).fit(X, y)
-    with pytest.raises(ValueError, match="X has 4 features, but BoostMetric is expecting 5"):
-        learner.transform(X[:, :4])
 
 
 def test_early_stopping_requires_enough_data() -> None:

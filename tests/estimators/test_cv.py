@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import logging
 import math
-import pickle
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -407,13 +406,6 @@ def test_verbose_logs_each_candidate(blobs: Data, caplog: pytest.LogCaptureFixtu
         BoostMetricCV([FEW, FEW], n_splits=1, verbose=1).fit(*blobs)
     assert len(caplog.records) == 2
     assert "error 0." in caplog.text
-
-
-def test_fitted_estimator_can_be_pickled_and_cloned(blobs: Data) -> None:
-    learner = BoostMetricCV([FEW], n_splits=1, random_state=0).fit(*blobs)
-    restored = pickle.loads(pickle.dumps(learner))
-    np.testing.assert_array_equal(restored.transform(blobs[0]), learner.transform(blobs[0]))
-    np.testing.assert_array_equal(clone(learner).fit(*blobs).components_, learner.components_)
 
 
 @pytest.fixture

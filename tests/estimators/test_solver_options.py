@@ -140,18 +140,6 @@ def test_duality_gap_is_computed_if_tol_is_positive(n_passes: int, blobs: Labele
     assert corrective.fit(*blobs).duality_gap_ >= 0
 
 
-def test_sample_weight_equals_repetition_in_batches(blobs: Labeled) -> None:
-    X, y = blobs
-    times = np.random.default_rng(0).integers(1, 4, len(X))
-    options: dict[str, Any] = {"directions_per_step": 4, "max_iter": 12}
-    by_weight = BoostMetric(**options).fit(X, y, sample_weight=times)
-    by_number = BoostMetric(**options).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
-    expected = by_number.get_mahalanobis_matrix()
-    np.testing.assert_allclose(
-        by_weight.get_mahalanobis_matrix(), expected, atol=1e-6 * np.abs(expected).max()
-    )
-
-
 def test_warm_start_in_batches(blobs: Labeled) -> None:
     X, y = blobs
     learner = BoostMetric(directions_per_step=3, max_iter=6, warm_start=True).fit(X, y)
@@ -209,14 +197,6 @@ def test_hinge_with_early_stopping(blobs: Labeled) -> None:
     learner = BoostMetric(loss="hinge", early_stopping=True, random_state=0).fit(*blobs)
     assert np.isfinite(learner.transform(blobs[0])).all()
     assert np.trace(learner.get_mahalanobis_matrix()) == pytest.approx(1, rel=1e-9)
-
-
-def test_hinge_from_comparisons(blobs: Labeled) -> None:
-    X, y = blobs
-    comparisons = Comparisons.from_labels(X, y)
-    learner = BoostMetric(loss="hinge").fit(X, comparisons=comparisons)
-    expected = BoostMetric(loss="hinge").fit(X, y)
-    np.testing.assert_allclose(learner.components_, expected.components_, atol=1e-10)
 
 
 def test_hinge_keeps_float32(blobs: Labeled) -> None:
