@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import pickle
 
 import numpy as np
@@ -7,13 +8,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from boostmetric import BoostMetric
+from boostmetric import BoostMetric, Status
+from boostmetric.estimators.base import as_json
 
 Data = tuple[NDArray, NDArray]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_all_methods_use_components_set_by_hand(
+def test_methods_use_modified_components(
     dtype: type[np.floating], blobs: Data, rng: np.random.Generator
 ) -> None:
     onnx = pytest.importorskip("onnx.numpy_helper")
@@ -37,7 +39,7 @@ def test_all_methods_use_components_set_by_hand(
     assert np.array_equal(onnx.to_array(weights), L.T)
 
 
-def test_the_distance_is_a_function_that_can_be_pickled(blobs: Data) -> None:
+def test_get_metric_returns_picklable_function(blobs: Data) -> None:
     X, y = blobs
     learner = BoostMetric(max_iter=3).fit(X, y)
     distance = learner.get_metric()
@@ -50,3 +52,20 @@ def test_the_distance_is_a_function_that_can_be_pickled(blobs: Data) -> None:
     assert distance(low, high) == distance(high, low) == distance(low.astype(float), high)
     with pytest.raises(ValueError, match=r"v must have shape \(5,\) or \(1, 5\); got \(\)"):
         distance(X[0], 0)
+
+
+def test_as_json_converts_other_types_to_repr() -> None:
+    value = {
+        "plain": [None, True, 1, 0.5, "a"],
+        "numpy": (np.float32(0.5), np.int64(3), np.bool_(False), np.float64(0.1)),
+        "other": (np.eye(1), 1j, Status.STALLED, b"x", {3}),
+        3: math.inf,
+    }
+    converted = as_json(value)
+    assert converted == {
+        "plain": [None, True, 1, 0.5, "a"],
+        "numpy": [0.5, 3, False, 0.1],
+        "other": ["array([[1.]])", "1j", repr(Status.STALLED), "b'x'", "{3}"],
+        "3": math.inf,
+    }
+    assert {type(each) for each in converted["numpy"]} == {float, int, bool}

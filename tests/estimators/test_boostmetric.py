@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
 from sklearn.model_selection import GridSearchCV
-from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
@@ -24,29 +24,27 @@ from boostmetric.estimators.early_stopping import hold_out_points
 Data = tuple[NDArray, NDArray]
 
 
-def partial_name(check: Any) -> str:
-    """The name of a scikit-learn check, which is a partial function."""
-    return str(check.func.__name__)
-
-
 needs_callbacks = pytest.mark.skipif(
     tuple(map(int, sklearn.__version__.split(".")[:2])) < (1, 9),
-    reason="scikit-learn has callbacks from 1.9 on",
+    reason="requires the callbacks of scikit-learn 1.9",
 )
 
-
-# Exponential and separable: the margins grow without bound, and with them, over hundreds of
-# iterations, the effect of rounding; a few iterations test the same code.
 CHECKS = [
-    pytest.param(*estimator_and_check, id=f"{name}-{partial_name(estimator_and_check[1])}")
+    pytest.param(
+        *each,
+        id=f"{name}-{each[1].func.__name__}",
+        marks=[] if name == "default" else pytest.mark.slow,
+    )
     for name, estimator in {
         "default": BoostMetric(),
+        # With separable classes and this loss, margins and thus the effect of rounding grow without
+        # bound.
         "exponential": BoostMetric(loss="exponential", max_iter=20),
         "passes": BoostMetric(n_passes=2, n_components=0.99),
         "whiten": BoostMetric(init="whiten", n_neighbors=(2, 3)),
         "corrective": BoostMetric(solver="totally_corrective", alpha=0.01, max_iter=20),
     }.items()
-    for estimator_and_check in estimator_checks_generator(estimator)
+    for each in estimator_checks_generator(estimator)
 ]
 
 
@@ -66,7 +64,7 @@ def iris() -> Data:
 
 @pytest.fixture
 def separable() -> Data:
-    """Three classes in 20 dimensions that a metric can tell apart: boosting goes on for long."""
+    """Three classes in 20 dimensions that a metric can separate, so fits take many steps."""
     y = np.arange(60) % 3
     X = np.random.default_rng(0).normal(size=(60, 20))
     read_only(X, y)
@@ -74,13 +72,13 @@ def separable() -> Data:
 
 
 def triplets(X: NDArray, y: NDArray) -> Comparisons:
-    """The comparisons that labels give, as a user who has only statements would pass them."""
+    """The comparisons of `from_labels`, as quadruplets."""
     c = Comparisons.from_labels(X, y)
     near, far = c.pairs[c.near], c.pairs[c.far]
     return Comparisons.from_quadruplets(np.hstack([near, far]))
 
 
-def test_all_faces_of_the_metric_agree(blobs: Data) -> None:
+def test_methods_agree_with_mahalanobis_matrix(blobs: Data) -> None:
     X, y = blobs
     learner = BoostMetric().fit(X, y)
     M = learner.get_mahalanobis_matrix()
@@ -102,28 +100,16 @@ def test_all_faces_of_the_metric_agree(blobs: Data) -> None:
     assert learner.get_mahalanobis_matrix().any()
 
 
-def test_the_distance_works_in_scikit_learn_and_can_be_pickled(blobs: Data) -> None:
-    X, y = blobs
-    learner = BoostMetric(max_iter=5).fit(X, y)
-    distance = pickle.loads(pickle.dumps(learner.get_metric()))
-    slow = NearestNeighbors(n_neighbors=3, metric=distance).fit(X[:30])
-    fast = NearestNeighbors(n_neighbors=3).fit(learner.transform(X[:30]))
-    np.testing.assert_array_equal(
-        slow.kneighbors(return_distance=False), fast.kneighbors(return_distance=False)
-    )
-
-
-@pytest.mark.parametrize("convert", [str, bool, float, "object", int])
-def test_labels_of_any_type_give_the_same_metric(convert: Any, blobs: Data) -> None:
+@pytest.mark.parametrize("dtype", [str, bool, float, object])
+def test_labels_of_any_type_give_the_same_metric(dtype: type, blobs: Data) -> None:
     X, y = blobs
     y = np.minimum(y, 1)
-    names = np.array([f"class {v}" for v in y], dtype=object) if convert == "object" else None
-    converted = np.array(list(map(convert, y))) if names is None else names
     expected = BoostMetric(max_iter=5).fit(X, y).components_
-    np.testing.assert_array_equal(BoostMetric(max_iter=5).fit(X, converted).components_, expected)
+    learner = BoostMetric(max_iter=5).fit(X, y.astype(dtype))
+    np.testing.assert_array_equal(learner.components_, expected)
 
 
-def test_comparisons_alone_learn_what_labels_learn(blobs: Data) -> None:
+def test_comparisons_and_labels_give_the_same_metric(blobs: Data) -> None:
     X, y = blobs
     by_labels = BoostMetric(max_iter=10).fit(X, y)
     by_comparisons = BoostMetric(max_iter=10).fit(X, comparisons=triplets(X, y))
@@ -132,7 +118,7 @@ def test_comparisons_alone_learn_what_labels_learn(blobs: Data) -> None:
     )
 
 
-def test_labels_and_comparisons_are_joined(blobs: Data) -> None:
+def test_labels_and_comparisons_are_combined(blobs: Data) -> None:
     X, y = blobs
     extra = Comparisons.from_triplets([[0, 50, 1]], weights=100.0)
     joined = Comparisons.from_labels(X, y) + extra
@@ -152,22 +138,14 @@ def test_score_is_the_share_of_satisfied_comparisons(blobs: Data) -> None:
     assert learner.score(X, comparisons=c[:1]) == float(far[0] > near[0])
 
 
-def test_comparisons_can_be_scored_whatever_the_fit_needed_labels_for(blobs: Data) -> None:
+def test_comparisons_can_be_scored_after_fit_with_labels(blobs: Data) -> None:
     X, y = blobs
     learner = BoostMetric(max_iter=5, n_passes=2, init="whiten").fit(X, y)
     assert learner.score(X, comparisons=triplets(X, y)) > 0.5
 
 
-def test_a_weight_of_two_is_the_point_given_twice(blobs: Data) -> None:
-    X, y = blobs
-    weights = np.random.default_rng(1).integers(0, 4, size=len(X))
-    repeated = BoostMetric(max_iter=5).fit(X.repeat(weights, axis=0), y.repeat(weights))
-    weighted = BoostMetric(max_iter=5).fit(X, y, sample_weight=weights)
-    np.testing.assert_allclose(weighted.components_, repeated.components_, rtol=1e-7)
-
-
-@pytest.mark.parametrize("init", ["scale", "whiten", "pca", "lda"])
-def test_a_weight_of_two_is_the_point_given_twice_for_starts(init: str, blobs: Data) -> None:
+@pytest.mark.parametrize("init", [None, "scale", "whiten", "pca", "lda"])
+def test_sample_weight_equals_repetition(init: str | None, blobs: Data) -> None:
     X, y = blobs
     weights = np.random.default_rng(1).integers(0, 4, size=len(X))
     repeated = BoostMetric(max_iter=3, init=init).fit(X.repeat(weights, axis=0), y.repeat(weights))
@@ -179,7 +157,7 @@ def test_a_weight_of_two_is_the_point_given_twice_for_starts(init: str, blobs: D
 
 @pytest.mark.parametrize("init", [None, "scale", "whiten", "pca", "lda", "array"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_constant_and_nearly_constant_columns(
+def test_constant_and_nearly_constant_features(
     init: str | None, dtype: type[np.floating], iris: Data
 ) -> None:
     X, y = iris
@@ -204,12 +182,12 @@ def test_fewer_points_than_features(init: str | None) -> None:
     assert learner.score(X, y) > 0.95
 
 
-def test_one_feature() -> None:
+def test_single_feature() -> None:
     X = np.r_[np.zeros(10), np.ones(10)][:, None] + np.linspace(0, 0.1, 20)[:, None]
     assert BoostMetric().fit(X, np.repeat([0, 1], 10)).components_.shape == (1, 1)
 
 
-def test_float32_stays_float32_and_agrees(blobs: Data) -> None:
+def test_float32_is_kept(blobs: Data) -> None:
     X, y = blobs
     single = BoostMetric(max_iter=5).fit(X.astype(np.float32), y)
     double = BoostMetric(max_iter=5).fit(X.astype(np.float32).astype(np.float64), y)
@@ -219,14 +197,14 @@ def test_float32_stays_float32_and_agrees(blobs: Data) -> None:
     )
 
 
-def test_the_same_input_gives_the_same_bits_whatever_n_jobs(blobs: Data) -> None:
+def test_result_does_not_depend_on_n_jobs(blobs: Data) -> None:
     X, y = blobs
     first = BoostMetric(n_passes=2).fit(X, y).components_
     np.testing.assert_array_equal(BoostMetric(n_passes=2).fit(X, y).components_, first)
     np.testing.assert_array_equal(BoostMetric(n_passes=2, n_jobs=2).fit(X, y).components_, first)
 
 
-def test_history_has_a_row_for_each_iteration_of_each_pass(separable: Data) -> None:
+def test_history_has_one_entry_per_step(separable: Data) -> None:
     X, y = separable
     learner = BoostMetric(loss="exponential", max_iter=7, n_passes=3).fit(X, y)
     assert learner.n_iter_ == 7
@@ -244,7 +222,7 @@ def test_history_has_a_row_for_each_iteration_of_each_pass(separable: Data) -> N
     assert learner.status_ is Status.MAX_ITER
 
 
-def test_later_passes_compare_in_the_learned_space(blobs: Data) -> None:
+def test_second_pass_equals_fit_on_transformed_points(blobs: Data) -> None:
     X, y = blobs
     first = BoostMetric(max_iter=10).fit(X, y)
     Z = first.transform(X)
@@ -254,7 +232,7 @@ def test_later_passes_compare_in_the_learned_space(blobs: Data) -> None:
     np.testing.assert_allclose(both.get_mahalanobis_matrix(), expected, rtol=1e-8, atol=1e-10)
 
 
-def test_a_start_is_composed_with_what_is_learned(blobs: Data) -> None:
+def test_init_equals_fit_on_transformed_points(blobs: Data) -> None:
     X, y = blobs
     L = np.random.default_rng(2).normal(size=(3, 5))
     inner = BoostMetric(max_iter=10).fit(X @ L.T, y)
@@ -263,7 +241,7 @@ def test_a_start_is_composed_with_what_is_learned(blobs: Data) -> None:
     np.testing.assert_allclose(outer.get_mahalanobis_matrix(), expected, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("n_components", [1, 2, 0.3, 0.5, 0.9, 0.9999])
+@pytest.mark.parametrize("n_components", [1, 2, 0.5, 0.9999])
 def test_n_components_keeps_the_leading_eigenvectors(n_components: Any, iris: Data) -> None:
     X, y = iris
     learner = BoostMetric(n_components=n_components).fit(X, y)
@@ -277,7 +255,7 @@ def test_n_components_keeps_the_leading_eigenvectors(n_components: Any, iris: Da
     np.testing.assert_allclose(learner.get_mahalanobis_matrix(), expected, rtol=1e-8, atol=1e-10)
 
 
-def test_warm_start_goes_on_where_the_last_fit_ended(separable: Data) -> None:
+def test_warm_start_continues_the_last_fit(separable: Data) -> None:
     X, y = separable
     resumed = BoostMetric(loss="exponential", max_iter=10, warm_start=True, n_passes=2).fit(X, y)
     resumed.fit(X, y)
@@ -290,7 +268,7 @@ def test_warm_start_goes_on_where_the_last_fit_ended(separable: Data) -> None:
     )
 
 
-def test_warm_start_refuses_other_features(blobs: Data) -> None:
+def test_warm_start_rejects_other_features(blobs: Data) -> None:
     X, y = blobs
     learner = BoostMetric(max_iter=2, warm_start=True).fit(X, y)
     with pytest.raises(ValueError, match="X has 4 features, but BoostMetric is expecting 5"):
@@ -329,10 +307,8 @@ def test_early_stopping_without_labels_holds_out_comparisons(blobs: Data) -> Non
     np.testing.assert_array_equal(learner.components_, again.components_)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_later_pass_must_beat_the_held_out_error_of_the_one_before(
-    seed: int, blobs: Data
-) -> None:
+@pytest.mark.parametrize("seed", range(2))
+def test_later_passes_lower_the_held_out_error(seed: int, blobs: Data) -> None:
     X, y = blobs
     options: dict[str, Any] = {"early_stopping": True, "random_state": seed, "n_iter_no_change": 5}
     held_out = hold_out_points(y, np.ones(120), 0.1, np.random.RandomState(seed))
@@ -345,7 +321,7 @@ def test_a_later_pass_must_beat_the_held_out_error_of_the_one_before(
     assert error(6) <= error(1)
 
 
-def test_tolerance_ends_a_fit_at_the_optimum(blobs: Data) -> None:
+def test_tol_ends_fit_at_the_optimum(blobs: Data) -> None:
     X, y = blobs
     learner = BoostMetric(solver="totally_corrective", tol=1e-2).fit(X, y)
     assert learner.status_ is Status.CONVERGED
@@ -354,7 +330,7 @@ def test_tolerance_ends_a_fit_at_the_optimum(blobs: Data) -> None:
     assert never.status_ is Status.MAX_ITER
 
 
-def test_no_metric_beats_the_bound_of_another_fit(blobs: Data) -> None:
+def test_duality_gaps_are_consistent_between_fits(blobs: Data) -> None:
     X, y = blobs
     fits = [
         BoostMetric(solver=solver, max_iter=n, tol=1e-9).fit(X, y)
@@ -366,7 +342,7 @@ def test_no_metric_beats_the_bound_of_another_fit(blobs: Data) -> None:
         assert objective - fit.duality_gap_ <= min(objectives)
 
 
-def test_a_loss_of_ones_own(blobs: Data) -> None:
+def test_custom_loss(blobs: Data) -> None:
     class SquaredHinge(Loss):
         def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
             return float(np.sum(np.maximum(1 - margins, 0) ** 2))
@@ -421,7 +397,7 @@ def test_metadata_is_routed_through_a_pipeline(blobs: Data) -> None:
 
 
 @needs_callbacks
-def test_scikit_learn_callbacks_follow_and_stop_the_fit(separable: Data) -> None:
+def test_callbacks_observe_and_stop_the_fit(separable: Data) -> None:
     class Recorder:
         """Records the transformed points after each iteration, and stops after the seventh."""
 
@@ -459,7 +435,7 @@ def test_scikit_learn_callbacks_follow_and_stop_the_fit(separable: Data) -> None
 
 
 @needs_callbacks
-def test_scikit_learn_monitors_work(separable: Data, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_bar_of_scikit_learn(separable: Data, capsys: pytest.CaptureFixture[str]) -> None:
     from sklearn.callback import ProgressBar
 
     X, y = separable
@@ -468,7 +444,7 @@ def test_scikit_learn_monitors_work(separable: Data, capsys: pytest.CaptureFixtu
     assert learner.n_iter_ == 3
 
 
-def test_verbose_logs_and_never_prints(
+def test_verbose_logs_without_printing(
     separable: Data, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     X, y = separable
@@ -504,7 +480,7 @@ def _with(value: Any, position: tuple[int, int] = (3, 1)) -> Callable[[NDArray],
         (lambda X: X[0], ValueError, "Expected 2D array"),
     ],
 )
-def test_bad_points(
+def test_invalid_points_are_rejected(
     change: Callable[[NDArray], NDArray], error: type[Exception], message: str, blobs: Data
 ) -> None:
     X, y = blobs
@@ -520,12 +496,12 @@ def test_bad_points(
         (None, "requires y to be passed.*comparisons, such as"),
     ],
 )
-def test_bad_labels(labels: Any, message: str, blobs: Data) -> None:
+def test_invalid_labels_are_rejected(labels: Any, message: str, blobs: Data) -> None:
     with pytest.raises(ValueError, match=message):
         BoostMetric().fit(blobs[0], labels)
 
 
-def test_a_small_class_uses_what_it_has_with_a_warning(blobs: Data) -> None:
+def test_small_class_warns(blobs: Data) -> None:
     labels = np.array(["a"] * 60 + ["b"] * 57 + ["few"] * 3)
     with pytest.warns(UserWarning, match="class 'few' have 2 of 3 targets") as caught:
         learner = BoostMetric(max_iter=5).fit(blobs[0], labels)
@@ -540,34 +516,38 @@ def test_a_small_class_uses_what_it_has_with_a_warning(blobs: Data) -> None:
             {"alpha": -1},
             r"The 'alpha' parameter must be a float in the range \[0.0, inf\). Got -1 in",
         ),
-        ({"alpha": float("nan")}, "'alpha' parameter.* Got nan instead"),
-        ({"alpha": "small"}, "'alpha' parameter.* Got 'small' instead"),
         ({"alpha": 1.0}, r"alpha must be < 1, got 1.0.*regularizer=Trace\(1.0\)"),
         ({"max_iter": 0}, r"'max_iter' parameter must be an int in the range \[1, inf\). Got 0"),
-        ({"max_iter": 2.5}, "'max_iter' parameter"),
         ({"n_passes": 0}, "'n_passes' parameter"),
         ({"n_neighbors": 0}, "'n_neighbors' parameter"),
         ({"n_neighbors": (1, 2, 3)}, r"targets, impostors.* Got \(1, 2, 3\)"),
         ({"n_components": 0}, "'n_components' parameter"),
         ({"n_components": 1.0}, "share of the trace.* Got 1.0"),
         ({"n_components": 6}, r"n_components=6 exceeds the number of features \(5\)"),
-        ({"tol": -1e-3}, "'tol' parameter"),
         ({"validation_fraction": 1.0}, "'validation_fraction' parameter"),
         ({"n_iter_no_change": 0}, "'n_iter_no_change' parameter"),
         ({"verbose": -1}, "'verbose' parameter"),
         ({"loss": "hinge loss"}, "one of {'exponential', 'logistic'.* Got 'hinge loss'"),
-        ({"solver": "magic"}, "one of {'auto', 'stagewise', 'tot.* Got 'magic'"),
         ({"init": "random"}, "'init' parameter .*'whiten'"),
-        ({"init": np.eye(3)}, r"init of shape \(3, 3\) does not map the 5 features"),
+        ({"init": np.eye(3)}, r"init must have shape \(d, 5\).* got \(3, 3\)"),
         ({"init": np.full((2, 5), np.nan)}, "contains NaN"),
+        ({"early_stopping": "yes"}, "'early_stopping' parameter must be a bool. Got 'yes'"),
+        ({"n_jobs": 0}, "'n_jobs' parameter"),
+        ({"n_jobs": -1.5}, "'n_jobs' parameter"),
+        ({"init": np.eye(5)[:2], "n_components": 3}, "n_components=3 exceeds the 2 rows of init"),
+        ({"alpha": 0.5, "regularizer": Trace(0.5)}, "both set the strength"),
+        ({"index": "exact"}, "Use None, 'faiss', or an object"),
+        ({"engine": 3}, "'engine' parameter"),
     ],
 )
-def test_bad_parameters(parameters: dict[str, Any], message: str, blobs: Data) -> None:
+def test_invalid_parameters_are_rejected(
+    parameters: dict[str, Any], message: str, blobs: Data
+) -> None:
     with pytest.raises(ValueError, match=message):
         BoostMetric(**parameters).fit(*blobs)
 
 
-def test_an_alpha_too_large_names_the_largest_that_helps(blobs: Data) -> None:
+def test_error_for_too_large_alpha_states_the_limit(blobs: Data) -> None:
     with pytest.raises(ValueError, match="alpha must be below") as caught:
         BoostMetric(regularizer=Trace(1e6)).fit(*blobs)
     largest = float(str(caught.value).split("must be below ")[1].rstrip("."))
@@ -576,7 +556,7 @@ def test_an_alpha_too_large_names_the_largest_that_helps(blobs: Data) -> None:
         BoostMetric(regularizer=Trace(1.001 * largest)).fit(*blobs)
 
 
-def test_without_any_direction_the_starting_metric_is_kept_with_a_warning(blobs: Data) -> None:
+def test_starting_metric_is_kept_without_directions(blobs: Data) -> None:
     X, _ = blobs
     contradiction = Comparisons.from_triplets([[0, 1, 2], [0, 2, 1]])
     with pytest.warns(UserWarning, match="the starting metric is kept"):
@@ -598,7 +578,7 @@ def test_without_any_direction_the_starting_metric_is_kept_with_a_warning(blobs:
         ({}, {"sample_weight": np.ones(120)}, "sample_weight requires y"),
     ],
 )
-def test_what_needs_labels_says_so(
+def test_arguments_that_require_labels(
     parameters: dict[str, Any], arguments: dict[str, Any], message: str, blobs: Data
 ) -> None:
     c = Comparisons.from_triplets([[0, 1, 2]])
@@ -616,12 +596,12 @@ def test_what_needs_labels_says_so(
         ("heavy", "sample_weight must be numbers"),
     ],
 )
-def test_bad_sample_weights(weights: Any, message: str, blobs: Data) -> None:
+def test_invalid_sample_weights_are_rejected(weights: Any, message: str, blobs: Data) -> None:
     with pytest.raises(ValueError, match=message):
         BoostMetric().fit(*blobs, sample_weight=weights)
 
 
-def test_bad_comparisons(blobs: Data) -> None:
+def test_invalid_comparisons_are_rejected(blobs: Data) -> None:
     X, _ = blobs
     with pytest.raises(TypeError, match=r"must be a Comparisons object.*got list"):
         BoostMetric().fit(X, comparisons=[[0, 1, 2, 3]])
@@ -642,21 +622,14 @@ def test_bad_comparisons(blobs: Data) -> None:
         (np.zeros((4, 2, 3)), False, "X has 3 features, but BoostMetric is expecting 5"),
     ],
 )
-def test_bad_pairs(pairs: Any, given: bool, message: str, blobs: Data) -> None:
+def test_invalid_pairs_are_rejected(pairs: Any, given: bool, message: str, blobs: Data) -> None:
     X, y = blobs
     learner = BoostMetric(max_iter=2).fit(X, y)
     with pytest.raises(ValueError, match=message):
         learner.pair_distance(pairs, X if given else None)
 
 
-def test_transform_refuses_another_number_of_features(blobs: Data) -> None:
-    X, y = blobs
-    learner = BoostMetric(max_iter=2).fit(X, y)
-    with pytest.raises(ValueError, match="X has 4 features, but BoostMetric is expecting 5"):
-        learner.transform(X[:, :4])
-
-
-def test_early_stopping_needs_something_to_hold_out() -> None:
+def test_early_stopping_requires_enough_data() -> None:
     X = np.random.default_rng(0).normal(size=(4, 2))
     with pytest.raises(ValueError, match="holds out no point of 4"):
         BoostMetric(early_stopping=True, n_neighbors=1).fit(X, [0, 0, 1, 1])
@@ -664,7 +637,7 @@ def test_early_stopping_needs_something_to_hold_out() -> None:
         BoostMetric(early_stopping=True).fit(X, comparisons=Comparisons.from_triplets([[0, 1, 2]]))
 
 
-def test_a_class_of_one_sample_has_impostors_only(blobs: Data) -> None:
+def test_class_of_one_sample_has_no_targets(blobs: Data) -> None:
     X, y = blobs
     labels = y.copy()
     labels[0] = 7
@@ -674,11 +647,11 @@ def test_a_class_of_one_sample_has_impostors_only(blobs: Data) -> None:
         comparisons = Comparisons.from_labels(X, labels)
     expected = BoostMetric(max_iter=5).fit(X, comparisons=comparisons)
     np.testing.assert_array_equal(learner.components_, expected.components_)
-    # The point is no anchor, but an impostor of its neighbors.
+    # The point has no targets, but is an impostor of its neighbors.
     assert (comparisons.pairs == 0).any()
 
 
-def test_values_that_users_of_scikit_learn_pass(blobs: Data) -> None:
+def test_numpy_values_and_triplet_lists_are_accepted(blobs: Data) -> None:
     X, y = blobs
     given: Any = {"n_neighbors": np.array([2, 3]), "n_components": np.float32(0.9)}
     learner = BoostMetric(max_iter=5, verbose=False, **given).fit(X, y)
@@ -688,19 +661,3 @@ def test_values_that_users_of_scikit_learn_pass(blobs: Data) -> None:
     fit = BoostMetric(max_iter=2).fit(X, comparisons=triplets)
     same = BoostMetric(max_iter=2).fit(X, comparisons=Comparisons.from_triplets(triplets))
     np.testing.assert_array_equal(fit.components_, same.components_)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"early_stopping": "yes"}, "'early_stopping' parameter must be a bool. Got 'yes'"),
-        ({"n_jobs": 0}, "'n_jobs' parameter"),
-        ({"n_jobs": "all"}, "'n_jobs' parameter"),
-        ({"init": np.eye(5)[:2], "n_components": 3}, "n_components=3 exceeds the 2 rows of init"),
-        ({"alpha": 0.5, "regularizer": Trace(0.5)}, "both set the strength"),
-        ({"index": "exact"}, "Use None, 'faiss', or an object"),
-    ],
-)
-def test_contradictions_are_rejected(parameters: dict[str, Any], message: str, blobs: Data) -> None:
-    with pytest.raises(ValueError, match=message):
-        BoostMetric(**parameters).fit(*blobs)

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 
-from boostmetric import BoostMetric, Metric, Status
-from boostmetric.estimators.early_stopping import (
-    EarlyStopping,
-    hold_out_comparisons,
-    hold_out_points,
-)
+from boostmetric import BoostMetric, Comparisons, Metric, Status
+from boostmetric.estimators.early_stopping import HeldOut, hold_out_points
+from boostmetric.estimators.settings import Settings
+from boostmetric.estimators.training_data import TrainingData
 from boostmetric.solvers import Outcome
 
 
@@ -22,7 +20,7 @@ def rng() -> np.random.RandomState:
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
-def test_every_class_gives_its_share(fraction: float) -> None:
+def test_each_class_is_held_out_in_proportion(fraction: float) -> None:
     labels = np.repeat(list("abc"), [40, 80, 200])
     rows = hold_out_points(labels, np.ones(320), fraction, rng())
     assert len(np.unique(rows)) == len(rows)
@@ -30,7 +28,7 @@ def test_every_class_gives_its_share(fraction: float) -> None:
         assert (labels[rows] == label).sum() == pytest.approx(fraction * count, abs=1)
 
 
-def test_two_points_of_each_class_are_left_and_weightless_points_are_passed_over() -> None:
+def test_two_points_per_class_and_weightless_points_are_left() -> None:
     labels = np.repeat([0, 1], [3, 30])
     weights = np.ones(33)
     weights[20:] = 0
@@ -39,64 +37,99 @@ def test_two_points_of_each_class_are_left_and_weightless_points_are_passed_over
     assert rows.max() < 20
 
 
-def test_nothing_to_hold_out() -> None:
+def test_too_few_points_to_hold_out() -> None:
     with pytest.raises(ValueError, match=r"holds out no point of 4.*do not hold out data"):
         hold_out_points(np.array([0, 0, 1, 1]), np.ones(4), 0.5, rng())
 
 
+def held_out_of(data: TrainingData, start: Metric | None = None, **parameters: Any) -> HeldOut:
+    learner = BoostMetric(early_stopping=True, random_state=0, **parameters)
+    return HeldOut(data, Settings.from_params(learner.get_params(deep=False)), start)
+
+
 @pytest.mark.parametrize(("m", "fraction", "size"), [(2, 0.1, 1), (2, 0.9, 1), (100, 0.1, 10)])
-def test_some_comparisons_are_held_out_and_some_left(m: int, fraction: float, size: int) -> None:
-    chosen = hold_out_comparisons(m, fraction, rng())
+def test_comparisons_are_held_out(m: int, fraction: float, size: int) -> None:
+    data = TrainingData(np.eye(3), comparisons=Comparisons.from_triplets([[0, 1, 2]] * m))
+    held_out = held_out_of(data, validation_fraction=fraction)
+    chosen = held_out.snapshot()["chosen"]
     assert len(np.unique(chosen)) == size
-    assert chosen.min() >= 0
-    assert chosen.max() < m
+    assert set(chosen) <= set(range(m))
+    assert held_out.rest.comparisons is not None
+    assert len(held_out.rest.comparisons) == m - size
 
 
-def run(errors: list[float], directions_per_step: int = 1, **options: Any) -> tuple[int, int]:
-    """A fit whose metric after i iterations has errors[i − 1]; when it stopped, which was kept."""
+def run(
+    errors: list[float],
+    patience: int,
+    directions_per_step: int = 1,
+    stride: int = 1,
+    best_error: float = math.inf,
+) -> tuple[int, int]:
+    """Run a pass whose metric after i steps has errors[i − 1].
+
+    Returns the number of steps, and the step whose metric was kept.
+    """
     fit: Any = SimpleNamespace(history=[], n_tried=0)
-    stopping = EarlyStopping(lambda metric: errors[metric.n_directions - 1], **options)
+    data = TrainingData(np.eye(3), comparisons=Comparisons.from_triplets([[0, 1, 2]] * 9))
+    held_out = held_out_of(data, n_iter_no_change=patience)
+    held_out.begin_pass(None)
+    held_out._error, held_out._stride = lambda metric: errors[metric.n_directions - 1], stride
+    held_out.best_error = best_error
     for _ in errors:
         fit.history.append(SimpleNamespace(n_tried=directions_per_step))
         fit.n_tried += directions_per_step
         fit.metric = Metric(np.ones((1, len(fit.history))), np.ones(len(fit.history)))
-        if stopping(fit):
+        if held_out(fit):
             break
     last = Outcome(fit.metric, fit.history, Status.MAX_ITER, 0.1, 1.0, 0.5, 7)
-    kept = stopping.keep_best(last)
-    # The gap is that of the last metric, and the pass itself stays as it was.
+    kept = held_out.end_pass(last)
+    # The gap is that of the last metric.
     assert math.isnan(kept.duality_gap) == (kept.metric.n_directions != len(fit.history))
     assert last.metric is fit.metric
+    assert "coefs" not in held_out.snapshot()  # the next pass has no metric yet
+    assert held_out.best_error == min([*errors[: len(fit.history)], best_error]) or stride > 1
     return len(fit.history), kept.metric.n_directions
 
 
-def test_stops_after_patience_and_keeps_the_first_of_the_best() -> None:
+def test_pass_ends_after_patience_with_first_best_metric() -> None:
     assert run([0.5, 0.3, 0.4, 0.3, 0.3, 0.1], patience=3) == (5, 2)
     assert run([0.5, 0.3, 0.4, 0.3, 0.2, 0.4], patience=4) == (6, 5)
 
 
-def test_looks_every_stride_and_at_the_end() -> None:
+def test_error_is_evaluated_every_stride_and_at_the_end() -> None:
     assert run([0.5, 0.1, 0.3, 0.4, 0.2], patience=10, stride=3) == (5, 5)
 
 
-def test_patience_and_stride_are_numbers_of_directions() -> None:
-    # Blocks of 4: the best at 8 directions, and the end at 8 + 12 = 20 of them, or more.
+def test_patience_and_stride_count_directions() -> None:
+    # Batches of 4: the best at 8 directions, and the end at 8 + 12 = 20 or more.
     errors = [0.5, 0.3, 0.4, 0.3, 0.3, 0.1]
     assert run(errors, directions_per_step=4, patience=12) == (5, 2)
     assert run(errors, directions_per_step=4, patience=9) == (5, 2)
     assert run(errors, directions_per_step=4, patience=8) == (4, 2)
-    # Looks at 8 and 16 directions, and at the end.
+    # Evaluated at 8 and 16 directions, and at the end.
     assert run([0.1, 0.5, 0.2, 0.4, 0.6], directions_per_step=4, patience=99, stride=5) == (5, 4)
     assert run([0.1, 0.5, 0.2, 0.4, 0.6], directions_per_step=4, patience=99, stride=4) == (5, 1)
 
 
-def test_nothing_is_kept_that_does_not_beat_what_was_before() -> None:
+def test_pass_must_beat_earlier_passes() -> None:
     assert run([0.5, 0.3], patience=9, best_error=0.3) == (2, 0)
     assert run([0.5, 0.2], patience=9, best_error=0.3) == (2, 2)
-    assert run([0.5], patience=9, best_error=math.inf) == (1, 1)
+    assert run([0.5], patience=9) == (1, 1)
 
 
-def test_the_gap_of_an_earlier_metric_is_not_known() -> None:
+def test_warm_start_metric_is_kept_unless_beaten() -> None:
+    X = np.array([[0.0, 0], [1, 0], [0, 2], [0, 9]])
+    comparisons = Comparisons.from_triplets([[0, 1, 2]] * 5 + [[0, 1, 3]] * 5)
+    start = Metric(np.eye(2), np.ones(2))
+    held_out = held_out_of(TrainingData(X, comparisons=comparisons), start)
+    held_out.begin_pass(None)
+    worse = Metric(np.array([[1.0], [0.0]]), np.ones(1))
+    empty = Outcome(worse, [], Status.NO_DIRECTION, 0.1, 1.0, 0.5, 7)
+    assert held_out.best_error == 0
+    assert held_out.end_pass(empty).metric.n_directions == 2
+
+
+def test_duality_gap_of_earlier_metric_is_nan() -> None:
     X, y = load_wine(return_X_y=True)
     learner = BoostMetric(solver="totally_corrective", early_stopping=True, random_state=0)
     learner.set_params(max_iter=24, n_iter_no_change=8).fit(X, y)

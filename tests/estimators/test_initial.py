@@ -21,7 +21,7 @@ def transformed(init: str, X: NDArray, y: NDArray | None = None, **options: int)
     return X @ L.T
 
 
-def test_no_start_is_no_transformation(blobs: Data) -> None:
+def test_none_is_no_transformation(blobs: Data) -> None:
     assert starting_transformation(None, blobs[0]) is None
 
 
@@ -30,7 +30,7 @@ def test_scale_gives_unit_variance(blobs: Data) -> None:
     np.testing.assert_allclose(Z.std(axis=0), 1)
 
 
-def test_a_column_that_is_constant_up_to_rounding_is_not_blown_up() -> None:
+def test_constant_feature_is_not_scaled() -> None:
     X = np.column_stack([np.full(50, 0.1) * 3, 1e6 + np.arange(50) % 2 * 1e-10, np.arange(50.0)])
     np.testing.assert_array_equal(spread(X, np.ones(50))[:2], 1)
 
@@ -50,9 +50,7 @@ def test_pca_keeps_distances_and_drops_null_axes(blobs: Data) -> None:
 
 
 @pytest.mark.parametrize(("n", "capped"), [(5, False), (120, True)])
-def test_shrinkage_is_that_of_oas_but_at_most_features_by_points(
-    n: int, capped: bool, blobs: Data
-) -> None:
+def test_shrinkage_is_oas_up_to_features_per_point(n: int, capped: bool, blobs: Data) -> None:
     X = blobs[0][:n]
     _, shrinkage = oas(X, assume_centered=True)
     assert bool(shrinkage > 5 / n) is capped
@@ -61,7 +59,7 @@ def test_shrinkage_is_that_of_oas_but_at_most_features_by_points(
     np.testing.assert_allclose(shrunk_covariance(X, np.ones(n)), expected, rtol=1e-10)
 
 
-def test_whiten_makes_the_within_class_covariance_round() -> None:
+def test_whiten_gives_unit_within_class_covariance() -> None:
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 5000)
     X = rng.normal(size=(10000, 3)) @ rng.normal(size=(3, 3)) * [1, 100, 0.01] + 50.0 * y[:, None]
@@ -82,7 +80,7 @@ def test_lda_spans_the_discriminant_subspace(blobs: Data) -> None:
 
 
 @pytest.mark.parametrize("init", ["scale", "whiten", "pca", "lda"])
-def test_weights_count_as_repetitions(init: str, blobs: Data) -> None:
+def test_weights_equal_repetition(init: str, blobs: Data) -> None:
     X, y = blobs
     weights = np.random.default_rng(0).integers(0, 4, size=120)
     L = starting_transformation(init, X, y, weights.astype(float))
@@ -92,16 +90,17 @@ def test_weights_count_as_repetitions(init: str, blobs: Data) -> None:
     np.testing.assert_allclose(L.T @ L, repeated.T @ repeated, rtol=1e-9, atol=1e-12)
 
 
-def test_points_without_any_variance_within_their_class() -> None:
+def test_zero_within_class_variance() -> None:
     X = np.repeat([[0.0, 1.0], [2.0, 1.0]], 4, axis=0)
     for init in ("whiten", "lda"):
         assert np.isfinite(transformed(init, X, np.repeat([0, 1], 4))).all()
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("load", "dtype"), [(load_iris, np.float32), (load_wine, np.float32), (load_wine, np.float64)]
+)
 @pytest.mark.parametrize("init", ["scale", "whiten", "pca", "lda"])
-@pytest.mark.parametrize("load", [load_iris, load_wine])
-def test_the_transformation_does_not_depend_on_the_origin(
+def test_transformation_does_not_depend_on_the_origin(
     load: Any, init: str, dtype: type[np.floating]
 ) -> None:
     X, y = load(return_X_y=True)
@@ -119,12 +118,12 @@ def test_the_transformation_does_not_depend_on_the_origin(
         assert np.abs((M - N) / sizes).max() <= tolerance
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("offset", [0.0, 1.0, 1e3, 1e5, 1e7])
+@pytest.mark.parametrize(
+    ("dtype", "offset"),
+    [(np.float32, 0.0), (np.float32, 1e3), (np.float64, 0.0), (np.float64, 1e3), (np.float64, 1e7)],
+)
+@pytest.mark.parametrize("seed", range(2))
 def test_rounding_errors_add_no_axis(offset: float, seed: int, dtype: type[np.floating]) -> None:
-    if dtype is np.float32:
-        offset = min(offset, 1e3)
     rng = np.random.default_rng(seed)
     n_classes, D = 5, 8
     y = rng.permutation(np.arange(200) % n_classes)
@@ -140,7 +139,7 @@ def test_rounding_errors_add_no_axis(offset: float, seed: int, dtype: type[np.fl
     assert lda.shape == (1, D)
 
 
-def test_a_feature_of_small_scale_is_no_rounding_error() -> None:
+def test_pca_keeps_feature_of_small_scale() -> None:
     rng = np.random.default_rng(0)
     X = np.column_stack([1.7e12 + rng.normal(size=100), 1e-4 * rng.normal(size=100)])
     L = starting_transformation("pca", X)
@@ -149,8 +148,8 @@ def test_a_feature_of_small_scale_is_no_rounding_error() -> None:
 
 
 @pytest.mark.parametrize("init", ["scale", "whiten", "lda"])
-@pytest.mark.parametrize("exponent", [-600, -300, 300, 600])
-def test_features_of_any_scale(init: str, exponent: int, blobs: Data) -> None:
+@pytest.mark.parametrize("exponent", [-600, 600])
+def test_transformation_follows_feature_scales(init: str, exponent: int, blobs: Data) -> None:
     X, y = blobs
     exponents = exponent * np.arange(-1, 4) // 2
     expected = starting_transformation(init, X, y)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from sklearn.datasets import load_wine
 from boostmetric import Boosting, BoostMetric, Comparisons, Metric, Status, boost
 from boostmetric.engines import Local, StopRequested
 from boostmetric.estimators import Progress, listening
-from boostmetric.estimators.passes import one_pass, run_passes
+from boostmetric.estimators.callbacks import Monitor
+from boostmetric.estimators.passes import Pass, one_pass, run_passes
+from boostmetric.estimators.settings import Settings
+from boostmetric.estimators.training_data import TrainingData
 from boostmetric.neighbors import exact
-from boostmetric.solvers import SolverSettings
 
 Data = tuple[NDArray, NDArray]
 
@@ -27,46 +30,49 @@ def wine() -> Data:
     return X, y
 
 
+def run(data: TrainingData, base: NDArray | None, **parameters: Any) -> list[Pass]:
+    learner = BoostMetric(**parameters)
+    settings = Settings.from_params(learner.get_params(deep=False))
+    # Not a scikit-learn estimator, because callbacks would require a call of `fit`.
+    fitted = SimpleNamespace(verbose=0, max_iter=learner.max_iter)
+    monitor = Monitor(fitted, lambda metric: {}, settings.n_passes, 0, {})
+    with Local(1) as engine:
+        passes, error = run_passes(data, base, settings, engine, monitor)
+    assert error is None
+    return passes
+
+
 @pytest.mark.parametrize("loss", SMOOTH)
 @pytest.mark.parametrize("has_base", [True, False])
-def test_two_passes_are_two_fits_by_hand(
+def test_passes_equal_successive_fits(
     loss: str, has_base: bool, wine: Data, rng: np.random.Generator
 ) -> None:
     X, y = wine
     base = rng.standard_normal((13, 13)) if has_base else None
-    if base is not None:
-        read_only(base)
-
-    def compare(points: NDArray, should_stop: object = None) -> Comparisons:
-        return Comparisons.from_labels(points, y)
-
-    settings = [SolverSettings.of(loss, max_iter=max_iter) for max_iter in (6, 4)]
-    with Local(1) as engine:
-        passes, error = run_passes(X, base, compare, settings, engine)
-    assert error is None
-    assert [len(done.outcome.history) for done in passes] == [6, 4]
+    passes = run(TrainingData(X, y), base, loss=loss, max_iter=5, n_passes=2)
+    assert [len(done.outcome.history) for done in passes] == [5, 5]
 
     L = np.eye(13) if base is None else base
-    for done, max_iter in zip(passes, [6, 4], strict=True):
+    for done in passes:
         points = X @ L.T
-        fit = boost(points, compare(points), loss, max_iter=max_iter)
+        fit = boost(points, Comparisons.from_labels(points, y), loss, max_iter=5)
         M = L.T @ fit.metric.matrix @ L
         np.testing.assert_allclose(done.metric.matrix, M, atol=1e-5 * np.abs(M).max())
-        # Another root of M than the components: the passes do not depend on which.
+        # Another root of M than the components: passes do not depend on the root.
         values, vectors = np.linalg.eigh(M)
         L = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
 
 
 @pytest.mark.parametrize("n_nonempty", [0, 1])
-def test_a_pass_without_directions_is_the_last(n_nonempty: int, blobs: Data) -> None:
+def test_run_passes_ends_without_directions(
+    n_nonempty: int, blobs: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
     X, y = blobs
     base = 2 * np.eye(5)
-    labels = Comparisons.from_labels(X, y)
     contradiction = Comparisons.from_triplets([[0, 1, 2], [0, 2, 1]])
-    sets = iter([labels] * n_nonempty + [contradiction] * 5)
-    settings = [SolverSettings.of(max_iter=3)] * 5
-    with Local(1) as engine:
-        passes, _ = run_passes(X, base, lambda *_: next(sets), settings, engine)
+    sets = iter([Comparisons.from_labels(X, y)] * n_nonempty + [contradiction] * 5)
+    monkeypatch.setattr(TrainingData, "compare", lambda *_: next(sets))
+    passes = run(TrainingData(X, y), base, max_iter=3, n_passes=5)
     assert len(passes) == n_nonempty + 1
     last = passes[-1]
     assert last.base is not None
@@ -75,31 +81,36 @@ def test_a_pass_without_directions_is_the_last(n_nonempty: int, blobs: Data) -> 
     assert last.base.T @ last.base == pytest.approx(before.matrix, abs=1e-12)
 
 
-def test_every_observer_sees_every_step_and_each_can_end_the_pass(blobs: Data) -> None:
+def test_one_pass_ends_on_callback(blobs: Data) -> None:
     X, y = blobs
-    steps: list[list[int]] = [[], []]
-    given: list[Any] = []
+    steps: list[int] = []
 
-    def observe(points: NDArray, comparisons: Comparisons) -> list[Any]:
-        def observer(number: int, limit: int) -> Any:
-            def see(fit: Boosting) -> bool:
-                steps[number].append(fit.n_tried)
-                return fit.n_tried >= limit
+    def callback(fit: Boosting) -> bool:
+        steps.append(fit.n_tried)
+        return fit.n_tried >= 3
 
-            return see
-
-        given.extend([points, comparisons])
-        return [observer(0, 3), observer(1, 99)]
-
-    base = np.eye(5)[:4]
-    compare = Comparisons.from_labels(X @ base.T, y)
-    settings = SolverSettings.of(directions_per_step=1)
+    settings = Settings.from_params(BoostMetric(directions_per_step=1).get_params())
     with Local(1) as engine:
-        done = one_pass(X, base, lambda *_: compare, settings, engine, observe=observe)
+        done = one_pass(TrainingData(X, y), np.eye(5)[:4], settings, engine, callback=callback)
     assert done.outcome.status is Status.STOPPED
-    assert steps == [[1, 2, 3], [1, 2, 3]]
-    assert np.array_equal(given[0], X @ base.T)
-    assert given[1] is compare
+    assert steps == [1, 2, 3]
+    assert done.metric.n_features == 5
+
+
+def test_listener_and_held_out_data_see_every_step(wine: Data) -> None:
+    options: dict[str, Any] = {"early_stopping": True, "random_state": 0, "max_iter": 30}
+    expected = BoostMetric(n_iter_no_change=5, **options).fit(*wine)
+    seen: list[Progress] = []
+    with listening(lambda progress: bool(seen.append(progress))):  # type: ignore[func-returns-value]
+        learner = BoostMetric(n_iter_no_change=5, **options).fit(*wine)
+    assert len(seen) == len(learner.history_["pass"])
+    assert np.array_equal(learner.components_, expected.components_)
+    # The metric at which a listener ends the fit is evaluated, too.
+    best = expected.metric_.n_directions
+    with listening(lambda progress: progress.n_directions == best):
+        stopped = BoostMetric(n_iter_no_change=50, **options).fit(*wine)
+    assert stopped.status_ is Status.STOPPED
+    assert np.array_equal(stopped.components_, expected.components_)
 
 
 class Interrupting:
@@ -126,7 +137,7 @@ class Interrupting:
         return False
 
 
-def test_an_interrupted_search_keeps_the_passes_before(
+def test_interrupted_search_keeps_earlier_passes(
     blobs: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = BoostMetric(max_iter=4, n_passes=1).fit(*blobs)
@@ -145,16 +156,14 @@ def test_an_interrupted_search_keeps_the_passes_before(
 
 
 @pytest.mark.filterwarnings("ignore:No direction increases")
-def test_the_search_of_the_first_pass_is_not_interrupted(
-    blobs: Data, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_search_is_not_interrupted(blobs: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     with listening(Interrupting(monkeypatch, 1)):
         learner = BoostMetric(max_iter=4, n_passes=3).fit(*blobs)
     assert learner.status_ is Status.STOPPED
     assert learner.n_iter_ == 0
 
 
-def test_a_search_by_labels_can_be_stopped(blobs: Data) -> None:
+def test_search_raises_stop_requested(blobs: Data) -> None:
     X, y = blobs
     with pytest.raises(StopRequested):
         Comparisons.from_labels(X, y, should_stop=lambda: True)

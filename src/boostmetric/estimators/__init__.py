@@ -1,9 +1,9 @@
 """The scikit-learn estimators: `BoostMetric` and `BoostMetricCV`.
 
-This subpackage connects the user's data and parameters with `boost`; it contains no mathematics of
-its own except the starting transformations (`initial`). A fit is a loop over passes (`passes`),
-whose steps are seen by observers: logging and callbacks (`callbacks`), held-out data
-(`early_stopping`) and the file that lets a killed fit continue (`checkpoint`).
+This subpackage connects the user's data and parameters with `learn_from_comparisons`; its only
+mathematics are the starting transformations (`initial`). A fit is a loop over passes (`passes`).
+Each step is reported to the log and callbacks (`callbacks`), evaluated on held-out data
+(`early_stopping`), and written to a file from which a killed fit continues (`checkpoint`).
 """
 
 from boostmetric.estimators.base import LearnedMetric

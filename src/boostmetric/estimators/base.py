@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar
 
@@ -13,10 +15,10 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from boostmetric.data.dask_points import DaskPoints
+from boostmetric._version import __version__
+from boostmetric.data.dask_points import DaskPoints, is_collection
 from boostmetric.data.pairs import split_pairs
-from boostmetric.data.points import Points, as_points
-from boostmetric.engines import Dask
+from boostmetric.data.points import Points, as_points, deviations
 from boostmetric.metric import Metric, distance, pair_distances
 
 
@@ -28,15 +30,15 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     _takes_sparse: ClassVar[bool] = False
 
     def transform(self, X: ArrayLike | Points) -> NDArray:
-        """Points whose Euclidean distance is the learned metric, X·components_ᵀ.
+        """Transform points so that their Euclidean distances are the learned distances.
 
         Parameters
         ----------
-        X : array of shape (n, D), dense or sparse as that of `fit`
+        X : array of shape (n, D), dense or sparse, as for `fit`
 
         Returns
         -------
-        array of shape (n, n_components), always dense
+        X·components_ᵀ, a dense array of shape (n, n_components)
         """
         check_is_fitted(self, "components_")
         points = self._validate_points(X, reset=False)
@@ -44,13 +46,13 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return transformed
 
     def get_mahalanobis_matrix(self) -> NDArray:
-        """M = components_ᵀ·components_, a new array of shape (D, D) in float64."""
+        """Return M = components_ᵀ·components_, a new array of shape (D, D) in float64."""
         check_is_fitted(self, "components_")
         components = self.components_.astype(np.float64)
         return components.T @ components
 
     def get_metric(self) -> Callable[..., float]:
-        """The distance as a function of two points, f(u, v, squared=False).
+        """Return the distance as a function of two points, f(u, v, squared=False).
 
         The points are arrays of shape (D,) or (1, D). The function can be pickled, and passed as
         `metric` to scikit-learn's neighbor searches; transforming the points first is much faster.
@@ -67,7 +69,7 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return partial(distance, self.components_)
 
     def pair_distance(self, pairs: ArrayLike, X: ArrayLike | Points | None = None) -> NDArray:
-        """Distances within pairs, not squared, of shape (m,).
+        """Compute the distances of pairs, not squared, of shape (m,).
 
         Parameters
         ----------
@@ -80,7 +82,7 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return pair_distances(points, rows, self.components_)
 
     def pair_score(self, pairs: ArrayLike, X: ArrayLike | Points | None = None) -> NDArray:
-        """The negative of `pair_distance`: the higher, the more similar."""
+        """Return the negative `pair_distance`: the higher, the more similar."""
         return -self.pair_distance(pairs, X)
 
     @property
@@ -93,7 +95,16 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
-    def _validate_points(self, X: ArrayLike | Points, reset: bool) -> Points:
+    def _validate_points(self, X: Any, reset: bool, engine: Any = None) -> Any:
+        """Check X, and its features; a Dask collection stays on the cluster of the engine."""
+        if engine is not None and is_collection(X):
+            points = DaskPoints.of(X, engine)
+            # Columns and their names are checked on an empty array or dataframe.
+            columns = X._meta if hasattr(X, "columns") else np.empty((0, X.shape[1]))
+            validate_data(self, columns, reset=reset, skip_check_array=True)
+            if points.shape[0] < 2:
+                raise ValueError("Found array with 1 sample(s) while a minimum of 2 is required.")
+            return points
         if issparse(X) and not self._takes_sparse:
             raise TypeError(
                 f"{type(self).__name__} requires a dense X, got a sparse one. Reduce it with "
@@ -116,12 +127,37 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             raise
         return as_points(validated)
 
-    def _validate_collection(self, X: Any, reset: bool, engine: Dask) -> DaskPoints:
-        """The points of a Dask array or dataframe, which stay on the cluster."""
-        points = DaskPoints.of(X, engine)
-        # Columns and their names are checked on an empty array or dataframe.
-        columns = getattr(X, "_meta", None) if hasattr(X, "columns") else np.empty((0, X.shape[1]))
-        validate_data(self, columns, reset=reset, skip_check_array=True)
-        if points.shape[0] < 2:
-            raise ValueError("Found array with 1 sample(s) while a minimum of 2 is required.")
-        return points
+    def _with_origin(
+        self, metric: Metric, points: Points | DaskPoints, facts: Mapping[str, Any]
+    ) -> Metric:
+        """Add the names of the features to a metric, and facts about the fit (docs/files.md)."""
+        names = getattr(self, "feature_names_in_", None)
+        scales = points.deviations() if isinstance(points, DaskPoints) else deviations(points)
+        origin = {
+            "estimator": type(self).__name__,
+            "boostmetric": __version__,
+            "made": datetime.now(UTC).isoformat(timespec="seconds"),
+            "parameters": self.get_params(deep=False),
+            "n_samples": points.shape[0],
+            "deviations": scales.tolist(),
+            **facts,
+        }
+        names = None if names is None else tuple(names)
+        return replace(metric, feature_names=names, origin=as_json(origin))
+
+
+def as_json(value: Any) -> Any:
+    """Convert a value to the types of JSON: tuples become lists, other objects their repr.
+
+    >>> as_json({"n_neighbors": (5, 10), "tol": np.float32(0.5), "init": np.eye(1)})
+    {'n_neighbors': [5, 10], 'tol': 0.5, 'init': 'array([[1.]])'}
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [as_json(each) for each in value]
+    if isinstance(value, Mapping):
+        return {str(key): as_json(each) for key, each in value.items()}
+    return repr(value)

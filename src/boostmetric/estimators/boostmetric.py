@@ -3,119 +3,120 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from boostmetric._validation import is_count
 from boostmetric._version import __version__
 from boostmetric._warn import warn
-from boostmetric.data.dask_points import collect, content_of, is_collection
+from boostmetric.data.dask_points import DaskPoints, collect, content_of, is_collection
 from boostmetric.data.points import Points
-from boostmetric.engines import Dask, EngineError, Local, as_engine, single_blas_thread
+from boostmetric.engines import Dask, as_engine, single_blas_thread
 from boostmetric.estimators.base import LearnedMetric
 from boostmetric.estimators.callbacks import CallbackSupportMixin, Monitor, with_callbacks
 from boostmetric.estimators.checkpoint import Checkpoint, digest, settings_of
 from boostmetric.estimators.early_stopping import HeldOut
-from boostmetric.estimators.initial import CENTRING, as_components, starting_transformation
-from boostmetric.estimators.origin import with_origin
-from boostmetric.estimators.passes import Pass, history_of, run_passes
+from boostmetric.estimators.initial import CENTERING, as_components, starting_transformation
+from boostmetric.estimators.passes import Pass, run_passes
 from boostmetric.estimators.settings import Settings
-from boostmetric.estimators.training_data import ShouldStop, TrainingData
+from boostmetric.estimators.training_data import TrainingData
 from boostmetric.evaluation.knn import satisfied_share
 from boostmetric.metric import Metric
 from boostmetric.neighbors import Index
 from boostmetric.problem import Comparisons, Loss, Regularizer
-from boostmetric.solvers import DEFAULT_ALPHA, Outcome, Status
-
-WITHOUT_EFFECT = ("checkpoint", "engine", "n_jobs", "verbose", "warm_start")
-"""Parameters that do not change the result of a fit, given where it starts, but for rounding."""
+from boostmetric.solvers import DEFAULT_ALPHA, Iteration, Status
 
 
 class BoostMetric(CallbackSupportMixin, LearnedMetric):
-    """Learn a Mahalanobis metric by boosting rank-one matrices (Shen et al., JMLR 2012).
+    """Learn a Mahalanobis metric by boosting rank-one matrices.
 
-    Minimizes F(ρ) + R(M) over M ⪰ 0, where ρ_r = d²_M(far_r) − d²_M(near_r) are the margins
-    of comparisons. M is a sum of rank-one matrices; each step adds the leading eigenvectors of a
-    matrix that is dominated by the badly satisfied comparisons.
+    Minimizes F(ρ) + R(M) over M ⪰ 0, where ρ_r = d²_M(far_r) − d²_M(near_r) are the margins of
+    comparisons. M is a sum of rank-one matrices; each step adds the leading eigenvectors of a
+    matrix in which badly satisfied comparisons have the largest weights.
 
     Parameters
     ----------
     loss : {"logistic", "exponential", "squared_hinge", "smoothed_hinge", "hinge"} or Loss, \
             default="logistic"
-        The loss F of the margins. The logistic loss and the hinges tolerate comparisons that cannot
-        be satisfied. "hinge" is the soft-margin linear program (`Hinge`), with `nu` instead of
-        alpha.
+        Loss F of the margins. The logistic loss and the hinge losses tolerate comparisons that
+        cannot be satisfied. "hinge" is the soft-margin linear program (`Hinge`), which has the
+        parameter `nu` instead of `alpha`.
     solver : {"auto", "stagewise", "totally_corrective"}, default="auto"
-        When coefficients are optimized: "stagewise", once, when their directions are added;
-        "totally_corrective", all of them again in each step, which takes longer and converges to
-        the optimum. "auto" is "stagewise", except for the hinge.
+        "stagewise" optimizes the coefficients of directions once, when they are added.
+        "totally_corrective" optimizes all coefficients again in each step, which takes longer and
+        converges to the optimum. "auto" uses "stagewise", except for the hinge loss.
     regularizer : {"trace", "frobenius"} or Regularizer, default="trace"
-        R, alpha·Tr M, which favors low rank, or alpha/2·‖M‖², which favors equal eigenvalues. An
-        instance such as ``Trace(v)`` or ``Frobenius(v)`` sets the absolute strength, the paper's v.
+        Regularizer R: alpha·Tr M, which favors low rank, or alpha/2·‖M‖², which favors equal
+        eigenvalues. An instance such as ``Trace(v)`` or ``Frobenius(v)`` sets the absolute
+        strength, the paper's v.
     alpha : float, default=1e-7
-        The strength of the regularizer, relative to the problem: for "trace" it is a fraction of
-        the largest eigenvalue of the first scatter, above which M = 0 is optimal (for "frobenius"
-        see `Frobenius`). Small values, down to 0, have little effect.
+        Strength of the regularizer, relative to the problem. For "trace" it is a fraction of the
+        smallest strength for which M = 0 is optimal; for "frobenius" see `Frobenius`. Small values,
+        down to 0, have little effect.
     n_neighbors : int or (int, int), default=3
-        With labels, the number of targets and of impostors of each point.
+        Number of targets and of impostors of each point. Only used with labels.
     n_passes : int, default=1
-        With labels, the number of neighbor searches: each pass searches in the space that the one
-        before has learned.
+        Number of neighbor searches. Each pass after the first one searches in the space learned by
+        the pass before. Values above 1 require labels.
     index : None, "faiss" or index, default=None
-        How neighbors are searched: None is exact, "faiss" is approximate; an index is an object
-        with `fit(X)` and `kneighbors(X, k)`. Sparse X and multilabel targets require None.
+        Neighbor search: None is exact, "faiss" is approximate. An index is an object with the
+        methods `fit(X)` and `kneighbors(X, k)`. Sparse X and multilabel targets require None.
     max_iter : int, default=500
         Maximum number of directions per pass.
     directions_per_step : int or "auto", default="auto"
-        With 1 the stage-wise solver is the paper's algorithm; in a larger batch the coefficients
-        are optimized together, along with one factor for the older ones, which is faster. "auto" is
-        24 (D/2 if that is less, 8 for more than 600 features), or 1 for fewer than 16 features or
-        10,000 comparisons; it is 4 for the totally corrective solver.
+        Number of directions that a step adds. With 1, the stage-wise solver is the paper's
+        algorithm. The coefficients of a larger batch are optimized together, along with one factor
+        for all earlier ones, which is faster. "auto" uses 24 (D/2 if that is less, 8 for more than
+        600 features), 1 for fewer than 16 features or 10,000 comparisons, and 4 for the totally
+        corrective solver.
     tol : float or None, default=None
-        End a pass when the duality gap is at most this share of the objective; with 0 the gap is
-        not computed. None is 1e-3 for the totally corrective solver and 0 for the stage-wise one,
-        which in general does not come close to the optimum.
+        A pass ends when the duality gap is at most this share of the objective. With 0, the gap is
+        not computed. None uses 1e-3 for the totally corrective solver and 0 for the stage-wise
+        solver, which in general does not come close to the optimum.
     eigen_solver : {"auto", "exact", "approximate"}, default="auto"
-        How leading eigenvectors are computed. "auto" is exact up to 600 features; with more, it
-        updates those of the last step by one product. "approximate" starts with rough ones, which
-        become more accurate as the fit proceeds.
+        Computation of leading eigenvectors. "auto" is exact for up to 600 features; for more
+        features, it updates the eigenvectors of the last step by one product. "approximate" starts
+        with a low accuracy, which increases during the fit.
     n_components : int, float or None, default=None
-        Maximum number of leading eigenvectors of M to keep, or, for a float in (0, 1), the share
-        of the trace of M that the kept ones must have.
+        Maximum number of leading eigenvectors of M to keep. A float in (0, 1) is the share of the
+        trace of M that the eigenvectors must have. None keeps all.
     init : None, {"scale", "whiten", "pca", "lda"} or array of shape (d, D), default=None
-        A transformation to start from: neighbors are searched, and the metric learned, in its
-        image. "whiten" uses the shrunk within-class covariance. Sparse X is not centered, so it
-        requires None, "scale" or an array.
+        Transformation to start from; neighbors are searched, and the metric is learned, in the
+        transformed space. "whiten" uses the shrunk within-class covariance. Sparse X is not
+        centered, so it requires None, "scale" or an array.
     early_stopping : bool, default=False
-        Hold out data and keep the metric with the lowest error on them: the error of the
-        `n_neighbors` nearest neighbors if there are labels, otherwise the share of violated
-        comparisons. With multilabel targets, it is the share of neighbors without a common label.
+        Whether to hold out data and keep the metric with the lowest held-out error: the error of
+        the `n_neighbors` nearest neighbors if there are labels (for multilabel targets, the share
+        of neighbors without a common label), otherwise the share of violated comparisons.
     validation_fraction : float, default=0.1
-        The share of each class, or of the comparisons, that `early_stopping` holds out.
+        Share of each class, or of the comparisons, that `early_stopping` holds out.
     n_iter_no_change : int, default=50
-        Directions without a lower held-out error after which `early_stopping` ends a pass.
+        Number of directions without a lower held-out error after which `early_stopping` ends a
+        pass.
     warm_start : bool, default=False
-        Continue from the metric of the last call of `fit`, in its last pass.
-    checkpoint : path or None, default=None
-        A file that is written every few seconds and after every pass. If a fit is killed, calling
+        Whether to continue from the metric of the last call of `fit`, in its last pass.
+    checkpoint : path-like or None, default=None
+        File that is written every few seconds and after every pass. If a fit is killed, calling
         `fit` again with the same data and parameters continues from the file and yields the same
         result as without the interruption. A file of other data or parameters is rejected.
     engine : None, "dask", str or distributed.Client, default=None
-        Where the computation runs. None is this process, except for an X of Dask, which is fitted
-        by the active Dask client, or by threads in this process if there is none. "dask" uses that
-        client for an X in memory, too; an address or a client selects another cluster.
+        Where the computation runs. None is this process; a Dask collection X is fitted by the
+        active Dask client, or by threads in this process if there is no client. "dask" uses the
+        active client for X in memory, too. An address or a client selects another cluster.
     n_jobs : int or None, default=None
         Number of threads in this process; the result does not depend on it. Unlike in scikit-learn,
         None uses all cores that are available to the process (CPU affinity, container limits,
-        OMP_NUM_THREADS), and a single one within a worker of joblib, such as those of
+        OMP_NUM_THREADS), and a single one within a joblib worker, as in
         ``GridSearchCV(n_jobs=2)``.
     random_state : int, RandomState or None, default=None
-        Determines what `early_stopping` holds out; nothing else is random.
+        Determines the data that `early_stopping` holds out. Nothing else is random.
     verbose : bool or int, default=0
         True or 1 logs every tenth step, 2 every step (logger "boostmetric").
 
@@ -128,18 +129,30 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     n_iter_ : int
         Number of directions that were tried, the largest over the passes; at most `max_iter`.
     history_ : dict of arrays with one entry per step
-        After each step: "pass" and the fields of `Iteration`, among them "objective",
-        "lambda_max", "coef", "n_violated", "n_tried", "duality_gap" and "seconds".
+        "pass" and the fields of `Iteration`, among them "objective", "lambda_max", "coef",
+        "n_violated", "n_tried", "duality_gap" and "seconds".
     status_ : Status
-        How the last pass ended; its value is an advice for the user.
+        How the last pass ended; its value is advice for the user.
     duality_gap_ : float
         Upper bound on the difference between the objective of the last pass and its optimum.
-        Infinite if no bound was found; NaN if none was computed: with `tol` 0, with more than 600
+        Infinite if no bound was found. NaN if none was computed: with `tol=0`, with more than 600
         features, or if early stopping kept an earlier metric.
     alpha_ : float
-        The absolute alpha of the last pass; for the hinge, the price of trace that was found.
-    n_features_in_, feature_names_in_
-        As in all scikit-learn estimators.
+        Absolute alpha of the last pass; for the hinge loss, the price of the trace constraint.
+    n_features_in_ : int
+        Number of features seen during `fit`.
+    feature_names_in_ : array of shape (D,)
+        Names of the features, if X has column names that are all strings.
+
+    See Also
+    --------
+    BoostMetricCV : Chooses the settings on held-out points.
+    boost : The optimization of a single pass as a function.
+
+    References
+    ----------
+    C. Shen, J. Kim, L. Wang, A. van den Hengel. "Positive semidefinite metric learning using
+    boosting-like algorithms." Journal of Machine Learning Research 13, 2012.
 
     Examples
     --------
@@ -153,7 +166,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     >>> knn_error(Z[::2], y[::2], Z[1::2], y[1::2]) < 0.1
     True
 
-    From comparisons alone; the first states that point 0 is nearer to point 1 than to point 2:
+    From comparisons; the first states that point 0 is nearer to point 1 than to point 2:
 
     >>> from boostmetric import Comparisons
     >>> comparisons = Comparisons.from_triplets([[0, 1, 2], [3, 1, 0], [4, 3, 2]])
@@ -213,7 +226,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         self.verbose = verbose
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    @single_blas_thread()  # with several, sums would depend on their number
+    @single_blas_thread()  # rounding would depend on the number of threads
     def fit(
         self,
         X: ArrayLike | Points,
@@ -226,131 +239,126 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
 
         Parameters
         ----------
-        X : array of shape (n, D); float32 is kept, anything else becomes float64. A sparse X stays
-            sparse. A Dask array or dataframe stays on the cluster, which runs the fit; its chunks
-            of rows are the blocks of the computation
-        y : array of shape (n,), labels of any type; or an indicator of shape (n, L) of 0 and 1,
-            dense or sparse: points that share a label are similar. With a Dask X it may be a Dask
+        X : array of shape (n, D), dense, sparse or a Dask collection. float32 is kept, other types
+            become float64. A Dask array or dataframe stays on the cluster, which runs the fit; its
+            chunks of rows are the blocks of the computation
+        y : array of shape (n,), labels of any type, or an indicator matrix of shape (n, L) of 0 and
+            1, dense or sparse; points that share a label are similar. For a Dask X it may be a Dask
             array or series
-        comparisons : Comparisons of the rows of this X, or triplets as an integer array of shape
-            (m, 3): row a is closer to row b than to row c
-        sample_weight : array of shape (n,), the weight of the comparisons of a point with its
-            neighbors; a weight of 2 is the same as giving the point twice, one of 0 as leaving it
-            out
+        comparisons : Comparisons of the rows of X, or an integer array of triplets of shape (m, 3):
+            row a is closer to row b than to row c
+        sample_weight : array of shape (n,), the weight of the comparisons of each point with its
+            neighbors. A weight of 2 is the same as repeating the point, a weight of 0 the same as
+            omitting it
 
         Returns
         -------
         self
         """
         settings = Settings.from_params(self.get_params(deep=False))
-        given = "dask" if settings.engine is None and is_collection(X) else settings.engine
-        try:
-            with as_engine(given, settings.n_jobs) as engine:
-                return self._fit(settings, engine, X, y, comparisons, sample_weight)
-        except EngineError as error:
-            if settings.checkpoint is None or not settings.checkpoint.exists():
-                raise
-            raise EngineError(
-                f"{error} The checkpoint '{settings.checkpoint}' has the state of the fit: fit "
-                "again with the same data and parameters to continue."
-            ) from error
-
-    def _fit(
-        self,
-        settings: Settings,
-        engine: Local | Dask,
-        X: Any,
-        y: Any,
-        comparisons: Any,
-        sample_weight: Any,
-    ) -> Self:
-        # 1) what to learn from
         resumed = getattr(self, "_resume", None) if settings.warm_start else None
-        if is_collection(X):
-            assert isinstance(engine, Dask)
-            points: Any = self._validate_collection(X, resumed is None, engine)
-            y, sample_weight = (
-                collect(each, engine) if is_collection(each) else each
-                for each in (y, sample_weight)
-            )
-        else:
-            points = self._validate_points(X, reset=resumed is None)
-        data = TrainingData.validate(points, y, comparisons, sample_weight)
-        data.check_settings(settings)
+        where = "dask" if settings.engine is None and is_collection(X) else settings.engine
+        with as_engine(where, settings.n_jobs) as engine:
+            # 1) data
+            points = self._validate_points(X, resumed is None, engine)
+            if isinstance(engine, Dask):
+                y, sample_weight = (
+                    collect(each, engine) if is_collection(each) else each
+                    for each in (y, sample_weight)
+                )
+            data = TrainingData.validate(points, y, comparisons, sample_weight)
+            data.check_settings(settings)
 
-        # 2) where to start: a transformation, the metric of an earlier fit, an interrupted fit
-        start: Metric | None = None
-        if resumed is not None:
-            base, start = resumed
-        else:
-            base = starting_transformation(
-                settings.init, data.points, data.labels, data.weights, settings.n_components
-            )
-        base = None if base is None else base.astype(data.points.dtype)
-        checkpoint = self._open_checkpoint(settings, data, base, start)
-        held_out = None
-        if settings.early_stopping:
-            if checkpoint is not None and checkpoint.held_out is not None:
-                held_out = HeldOut(data, checkpoint.held_out, settings, checkpoint.best_error)
+            # 2) start: a transformation, or the metric of an earlier fit, in its last pass
+            start: Metric | None = None
+            if resumed is None:
+                base = starting_transformation(
+                    settings.init, points, data.labels, data.weights, settings.n_components
+                )
             else:
-                held_out = HeldOut.split(data, settings, check_random_state(self.random_state))
-            if checkpoint is not None:
-                checkpoint.held_out = held_out.chosen
-            data = held_out.rest
+                base, start = resumed
+                settings = replace(settings, n_passes=1)
+            base = None if base is None else base.astype(points.dtype)
 
-        # 3) passes: neighbors, comparisons, boosting
-        n_passes = 1 if resumed else settings.n_passes
-        monitor = Monitor(
-            self,
-            self._metric_attributes,
-            n_passes,
-            {"X": points, "y": y, "metadata": {"sample_weight": sample_weight}},
-            n_done=0 if checkpoint is None else len(checkpoint.passes),
-        )
+            # 3) checkpoint, and held-out data, which are the same if an interrupted fit continues
+            checkpoint = held_out = None
+            if settings.checkpoint is not None:
+                checkpoint = self._open_checkpoint(settings.checkpoint, data, base, start)
+            if settings.early_stopping:
+                saved = None if checkpoint is None else checkpoint.held_out
+                held_out = HeldOut(data, settings, start, saved)
+                data = held_out.rest
 
-        def compare(transformed: Any, should_stop: ShouldStop) -> Comparisons:
-            return data.compare(transformed, settings, should_stop, settings.index)
+            # 4) passes: neighbors, comparisons, boosting
+            monitor = Monitor(
+                self,
+                self._metric_attributes,
+                settings.n_passes,
+                0 if checkpoint is None else len(checkpoint.passes),
+                {"X": points, "y": y, "metadata": {"sample_weight": sample_weight}},
+            )
+            passes, failure = run_passes(
+                data, base, settings, engine, monitor, held_out, checkpoint, start
+            )
 
-        passes, failure = run_passes(
-            data.points,
-            base,
-            compare,
-            [settings.solver] * n_passes,
-            engine,
-            start=start,
-            monitor=monitor,
-            held_out=held_out,
-            checkpoint=checkpoint,
-        )
-        _check_first_pass(passes[0].outcome, settings)
-
-        # 4) the result, also of a fit that a NaN of the loss has ended
-        self._set_fitted(data, base, passes, failure is not None)
-        monitor.end()
+            # 5) result, also if the loss returned NaN after some steps
+            self._set_fitted(points, base, passes, failure is not None)
+            monitor.end()
         if failure is not None:
             raise failure
         return self
 
+    def _open_checkpoint(
+        self, path: Path, data: TrainingData, base: NDArray | None, start: Metric | None
+    ) -> Checkpoint:
+        # These parameters do not change the result of a fit, given its start, except for rounding.
+        without_effect = ("checkpoint", "engine", "n_jobs", "verbose", "warm_start")
+        params = {**self.get_params(deep=False), "boostmetric": __version__}
+        relevant = {name: params[name] for name in params if name not in without_effect}
+        started = None if start is None else (start.directions, start.coefs)
+        points = content_of(data.points)
+        identity = digest(points, data.labels, data.weights, data.comparisons, base, started)
+        return Checkpoint(path, settings_of(relevant), identity)
+
     def _set_fitted(
-        self, data: TrainingData, base: NDArray | None, passes: list[Pass], has_failed: bool
+        self,
+        points: Points | DaskPoints,
+        base: NDArray | None,
+        passes: list[Pass],
+        has_failed: bool,
     ) -> None:
         """Set the attributes that end in an underscore."""
-        last = passes[-1].outcome
+        # 1) the metric of the last pass with directions; M = 0 is not a metric
+        first, last = passes[0].outcome, passes[-1].outcome
         nonempty = [done for done in passes if done.outcome.metric.n_directions]
         if nonempty:
             metric = nonempty[-1].metric
+        elif 0 < first.alpha_max <= first.alpha:
+            raise ValueError(
+                f"regularizer={self.regularizer!r} is too strong: no direction lowers the "
+                f"objective. Its alpha must be below {first.alpha_max:g}."
+            )
         else:
-            D, dtype = data.points.shape[1], data.points.dtype
-            metric = Metric.from_components(as_components(base, D, dtype))
+            warn(
+                "No direction increases the distances of far pairs more than those of near pairs, "
+                "so the starting metric is kept (Euclidean, unless init is set). Are the labels "
+                "random, or near and far swapped? More neighbors or another init may help."
+            )
+            metric = Metric.from_components(as_components(base, points.shape[1], points.dtype))
+
+        # 2) the fit
         self._resume = (nonempty[-1].base, nonempty[-1].outcome.metric) if nonempty else None
         self.status_ = Status.FAILED if has_failed else last.status
         self.alpha_ = last.alpha
         self.duality_gap_ = last.duality_gap
-        self.history_ = history_of(passes)
         self.n_iter_ = max(done.outcome.n_tried for done in passes)
+        steps = [(i, step) for i, done in enumerate(passes) for step in done.outcome.history]
+        self.history_ = {"pass": np.array([number for number, _ in steps], dtype=np.intp)}
+        for name in (field.name for field in fields(Iteration)):
+            self.history_[name] = np.array([getattr(step, name) for _, step in steps])
+
+        # 3) both together
         facts = {
-            "n_samples": data.points.shape[0],
-            "deviations": data.deviations().tolist(),
             "n_comparisons": last.n_comparisons,
             "n_iter": self.n_iter_,
             "status": self.status_.name,
@@ -358,7 +366,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
             "duality_gap": self.duality_gap_,
             "history": {name: values.tolist() for name, values in self.history_.items()},
         }
-        for name, value in self._metric_attributes(with_origin(metric, self, facts)).items():
+        metric = self._with_origin(metric, points, facts)
+        for name, value in self._metric_attributes(metric).items():
             setattr(self, name, value)
 
     def score(
@@ -368,61 +377,30 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         *,
         comparisons: Comparisons | ArrayLike | None = None,
     ) -> float:
-        """The share of comparisons that the learned metric satisfies.
+        """Return the share of comparisons that the learned metric satisfies.
 
         Parameters
         ----------
         X : array of shape (n, D)
-        y : array of shape (n,) or (n, L), labels to make comparisons from, as `fit` does in its
-            first pass
+        y : array of shape (n,) or (n, L), labels that define comparisons as in the first pass of
+            `fit`
         comparisons : Comparisons of the rows of X, instead of or in addition to labels
         """
         check_is_fitted(self, "components_")
         settings = Settings.from_params(self.get_params(deep=False))
         points = self._validate_points(X, reset=False)
-        data = TrainingData.validate(points, y, comparisons, None)
+        data = TrainingData.validate(points, y, comparisons)
         metric = Metric.from_components(self.components_)
-        return satisfied_share(metric, points, data.compare(points, settings))
-
-    def _open_checkpoint(
-        self, settings: Settings, data: TrainingData, base: NDArray | None, start: Metric | None
-    ) -> Checkpoint | None:
-        if settings.checkpoint is None:
-            return None
-        params = self.get_params(deep=False)
-        relevant = {name: params[name] for name in params if name not in WITHOUT_EFFECT}
-        started = None if start is None else (start.directions, start.coefs)
-        points = content_of(data.points)
-        return Checkpoint(
-            settings.checkpoint,
-            settings_of({**relevant, "boostmetric": __version__}),
-            digest(points, data.labels, data.weights, data.comparisons, base, started),
-        )
+        mined = data.compare(points, replace(settings, index=None))
+        return satisfied_share(metric, points, mined)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = not (isinstance(self.init, str) and self.init in CENTRING)
+        tags.input_tags.sparse = not (isinstance(self.init, str) and self.init in CENTERING)
         return tags
 
     def _metric_attributes(self, metric: Metric) -> dict[str, Any]:
-        """The attributes of an estimator that has learned the metric."""
         rank = self.n_components
         if rank is not None:
             metric = metric.truncate(int(rank) if is_count(rank) else float(rank))
         return {"metric_": metric, "components_": metric.components}
-
-
-def _check_first_pass(first: Outcome, settings: Settings) -> None:
-    """Raise or warn if the first pass found no direction: M = 0 is no metric."""
-    if first.metric.n_directions:
-        return
-    if 0 < first.alpha_max <= first.alpha:
-        raise ValueError(
-            f"regularizer={settings.solver.regularizer!r} is too strong: no direction lowers the "
-            f"objective. Its alpha must be below {first.alpha_max:g}."
-        )
-    warn(
-        "No direction increases the distances of far pairs more than those of near pairs, so the "
-        "starting metric is kept (Euclidean, unless init is set). Are the labels random, or near "
-        "and far swapped? More neighbors or another init may help."
-    )

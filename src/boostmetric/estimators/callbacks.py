@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -48,7 +49,7 @@ def show_log() -> None:
 
 @dataclass(frozen=True)
 class Progress:
-    """State of a fit after a step; `number` is that of the pass, from 1."""
+    """State of a fit after a step; passes are numbered from 1."""
 
     number: int
     n_passes: int
@@ -72,8 +73,8 @@ _LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
 def listening(listener: Listener) -> Iterator[None]:
     """Call a function after every step of the `BoostMetric` fits in this `with` block.
 
-    If it returns a true value, the fit ends and keeps what it has learned. Unlike scikit-learn's
-    callbacks, this works with every version of scikit-learn.
+    If it returns a true value, the fit ends and keeps the metric learned so far. Unlike
+    scikit-learn's callbacks, this works with every version of scikit-learn.
 
     Examples
     --------
@@ -91,16 +92,15 @@ def listening(listener: Listener) -> Iterator[None]:
 
 
 class Monitor:
-    """Observer that reports a fit to the log, to the listener and to scikit-learn's callbacks.
+    """Reports a fit to the log, to the listener and to scikit-learn's callbacks.
 
     Parameters
     ----------
     estimator : the estimator that is fitted. Its `verbose` is 0 (silent), 1 (log every tenth step
         and the end of a pass) or 2 (every step)
-    attributes : returns the attributes of the estimator that a metric over its features determines
-    n_passes : maximum number of passes
+    attributes : returns the attributes of the estimator for a metric over its features
+    n_passes, n_done : maximum number of passes, and number of passes in the checkpoint
     fit_data : X, y and metadata in the form that scikit-learn's callbacks expect
-    n_done : number of passes that the checkpoint contains
 
     Attributes
     ----------
@@ -112,19 +112,20 @@ class Monitor:
         estimator: Any,
         attributes: Callable[[Metric], dict[str, Any]],
         n_passes: int,
+        n_done: int,
         fit_data: dict[str, Any],
-        n_done: int = 0,
     ) -> None:
-        self._estimator, self._attributes, self._fit_data = estimator, attributes, fit_data
+        self._estimator, self._attributes = estimator, attributes
         self._n_passes, self._number = n_passes, n_done
         self._base: NDArray | None = None
         self._listener = _LISTENER.get()
+        self._call: dict[str, Any] = {"estimator": estimator, **fit_data}
         self._root: Any = None
         self._pass: Any = None
         self.stopped = False
         if hasattr(estimator, "_init_callback_context"):
             self._root = estimator._init_callback_context(max_subtasks=n_passes)
-            self._root.call_on_fit_task_begin(estimator=estimator, **fit_data)
+            self._root.call_on_fit_task_begin(**self._call)
         if estimator.verbose > 0:
             show_log()
 
@@ -133,16 +134,12 @@ class Monitor:
         self.stopped |= bool(getattr(self._listener, "interrupted", False))
         return self.stopped
 
-    def begin_pass(self, base: NDArray | None, n_iterations: int) -> None:
-        """A pass of at most so many steps begins, on points that `base` has transformed."""
-        self._number += 1
-        self._base = base
-        if self._root is not None:
-            self._pass = self._root.subcontext(task_name="pass", max_subtasks=n_iterations)
-            self._pass.call_on_fit_task_begin(estimator=self._estimator, **self._fit_data)
+    def begin_pass(self, base: NDArray | None) -> None:
+        """Begin a pass on points that `base` has transformed."""
+        self._number, self._base, self._pass = self._number + 1, base, None
 
     def __call__(self, fit: Boosting) -> bool:
-        """Report a step; whether the fit is to end."""
+        """Report a step; return whether the fit is to end."""
         verbose, step = self._estimator.verbose, fit.history[-1]
         if verbose > 1 or (verbose == 1 and len(fit.history) % 10 == 0):
             logger.info(
@@ -169,29 +166,33 @@ class Monitor:
             )
             self.stopped |= bool(self._listener(progress))
         if self._root is not None:
+            if self._pass is None:  # the first step shows how many directions a step adds
+                n_steps = math.ceil(self._estimator.max_iter / max(1, fit.history[0].n_tried))
+                self._pass = self._root.subcontext(task_name="pass", max_subtasks=n_steps)
+                self._pass.call_on_fit_task_begin(**self._call)
             context = self._pass.subcontext(task_name="iteration")
-            context.call_on_fit_task_begin(estimator=self._estimator, **self._fit_data)
+            context.call_on_fit_task_begin(**self._call)
+            base = self._base
             self.stopped |= bool(
                 context.call_on_fit_task_end(
-                    estimator=self._estimator,
-                    # Only called for a callback that asks for a fitted estimator.
+                    # Only called for a callback that requires a fitted estimator.
                     reconstruction_attributes=lambda: self._attributes(
-                        fit.metric if self._base is None else fit.metric.compose(self._base)
+                        fit.metric if base is None else fit.metric.compose(base)
                     ),
-                    **self._fit_data,
+                    **self._call,
                 )
             )
         return self.stopped
 
     def end_pass(self, outcome: Outcome) -> None:
-        """A pass has ended."""
+        """Report the end of a pass."""
         if self._estimator.verbose > 0:
             n_iter, status = len(outcome.history), outcome.status
             logger.info("pass %d ended after %d iterations: %s", self._number, n_iter, status)
         if self._pass is not None:
-            self._pass.call_on_fit_task_end(estimator=self._estimator, **self._fit_data)
+            self._pass.call_on_fit_task_end(**self._call)
 
     def end(self) -> None:
-        """The fit has ended, and the estimator has its attributes."""
+        """Report the end of the fit, when the estimator has its attributes."""
         if self._root is not None:
-            self._root.call_on_fit_task_end(estimator=self._estimator, **self._fit_data)
+            self._root.call_on_fit_task_end(**self._call)

@@ -1,8 +1,9 @@
-"""Starting transformations: the space in which the first pass looks for neighbours and boosts."""
+"""Starting transformations: the space in which the first pass searches for neighbors and boosts."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -10,23 +11,21 @@ from scipy.linalg import eigh, svd
 from scipy.sparse import csr_array, diags_array, issparse
 from sklearn.utils import check_array
 
+from boostmetric._validation import is_count
 from boostmetric.data.dask_points import DaskPoints
 from boostmetric.data.points import Points, largest_sizes
 from boostmetric.metric import fix_signs
 
-INITS = ("scale", "whiten", "pca", "lda")
-"""The transformations that have a name."""
+CENTERING = ("whiten", "pca", "lda")
+"""Transformations that center the points, which would fill a sparse X."""
 
-CENTRING = ("whiten", "pca", "lda")
-"""Those that are about centred points, which sparse ones cannot be."""
+INITS = ("scale", *CENTERING)
+"""The names of the transformations."""
 
 ROUNDING_UNITS = 16
 """Values of a feature that differ by at most this many units in the last place of its largest one
-count as equal. A stored value is wrong by half a unit, a sum of a few products by a few units, in
-an order that depends on the processor; 16 is well above both."""
-
-MOST_FEATURES = 1 << 14
-"""Number of features up to which a diagonal transformation is made a dense array (2 GB)."""
+count as equal. The error of a stored value is half a unit, and that of a sum of a few products a
+few units, depending on the order of summation and thus on the processor; 16 is well above both."""
 
 
 def starting_transformation(
@@ -36,24 +35,23 @@ def starting_transformation(
     weights: NDArray | None = None,
     n_components: int | float | None = None,
 ) -> Points | None:
-    """The transformation L of shape (d, D) that `init` stands for; points are mapped to X·Lᵀ.
+    """Compute the transformation L of shape (d, D) for `init`; points are mapped to X·Lᵀ.
 
-    It does not depend on the origin of a dense X, up to the rounding of X itself.
+    For dense X, it does not depend on the origin, up to the rounding of X itself.
 
     Parameters
     ----------
-    init : one of
-        None — none, which is also what is returned;
-        "scale" — every feature divided by its standard deviation;
-        "whiten" — the inverse root of the within-class covariance, shrunk (`shrunk_covariance`);
-        "pca" — the principal axes, without those of no variance;
-        "lda" — "whiten", then the axes that the class means span, at most one fewer than classes;
-        or an array of shape (d, D)
-    X : array of shape (n, D). If it is sparse, "scale" gives a sparse L, and the other names will
-        not do: they are about points that are centred
-    labels : array of shape (n,); needed by "whiten" and "lda"
-    weights : array of shape (n,), how often a point counts
-    n_components : if an integer, the number of axes that "pca" and "lda" keep at most
+    init : an array of shape (d, D), or one of
+        None: no transformation; None is returned;
+        "scale": each feature is divided by its standard deviation;
+        "whiten": the inverse root of the shrunk within-class covariance (`shrunk_covariance`);
+        "pca": the principal axes with nonzero variance;
+        "lda": "whiten", then the axes spanned by the class means, at most one fewer than classes
+    X : array of shape (n, D). For sparse X, L is sparse for "scale", and the other names raise a
+        TypeError, because they center the points
+    labels : array of shape (n,); required by "whiten" and "lda"
+    weights : array of shape (n,); a weight of 2 is the same as repeating the point
+    n_components : if an integer, the maximum number of axes of "pca" and "lda"
 
     Examples
     --------
@@ -64,7 +62,6 @@ def starting_transformation(
     if init is None:
         return None
     weights = np.ones(X.shape[0]) if weights is None else weights
-    kept = n_components if isinstance(n_components, int) else None
     if not isinstance(init, str):
         try:
             L = check_array(init, dtype=np.float64)
@@ -75,13 +72,14 @@ def starting_transformation(
             ) from None
         if L.shape[1] != X.shape[1]:
             raise ValueError(
-                f"init of shape {L.shape} does not map the {X.shape[1]} features of X: "
-                f"(d, {X.shape[1]}) is needed."
+                f"init must have shape (d, {X.shape[1]}), because X has {X.shape[1]} features; got "
+                f"{L.shape}."
             )
     elif init == "scale" and isinstance(X, DaskPoints):
         sizes = np.maximum(np.abs(X.summary.low), np.abs(X.summary.high)).astype(np.float64)
-        found = X.deviations(weights)
-        L = np.diag(1 / np.where(found <= ROUNDING_UNITS * np.finfo(X.dtype).eps * sizes, 1, found))
+        scales = X.deviations(weights)
+        scales[scales <= ROUNDING_UNITS * np.finfo(X.dtype).eps * sizes] = 1
+        L = np.diag(1 / scales)
     elif isinstance(X, DaskPoints):
         raise ValueError(
             f"init={init!r} requires X in memory. Compute the transformation from a sample of X, "
@@ -92,8 +90,8 @@ def starting_transformation(
         L = diags_array(factors, format="csr") if issparse(X) else np.diag(factors)
     elif issparse(X):
         raise TypeError(
-            f"init={init!r} does not work with sparse X, which it would have to centre. Reduce X "
-            "by TruncatedSVD first, or use init='scale'."
+            f"init={init!r} does not work with sparse X, because it centers the points. Reduce X "
+            "with TruncatedSVD first, or use init='scale'."
         )
     else:
         counted = weights > 0
@@ -111,14 +109,13 @@ def starting_transformation(
                 means = _class_means(points @ L.T, codes, weights)
                 n_axes = max(1, len(means) - 1)
                 L = principal_axes(means, np.bincount(codes, weights), errors, L)[:n_axes]
-        L = L[:kept] if init in ("pca", "lda") else L
+        if init in ("pca", "lda") and is_count(n_components):
+            L = L[:n_components]
     return L
 
 
 def as_components(base: Points | None, n_features: int, dtype: DTypeLike) -> NDArray:
-    """The rows of a transformation as an array of shape (d, D), those of the identity for None.
-
-    Raises a ValueError where that would be a huge array.
+    """Convert a transformation to a dense array of shape (d, D); None is the identity.
 
     >>> as_components(None, 2, np.float32)
     array([[1., 0.],
@@ -126,32 +123,50 @@ def as_components(base: Points | None, n_features: int, dtype: DTypeLike) -> NDA
     """
     if base is not None and not issparse(base):
         return base
-    if n_features > MOST_FEATURES:
+    if n_features > 1 << 14:  # 2 GB in float64
         raise ValueError(
-            f"nothing was learned, and the metric to start from, of {n_features} features, is too "
-            "large to be kept as an array. Reduce X by TruncatedSVD first."
+            f"No direction was learned, and the starting metric of {n_features} features is too "
+            "large for a dense array. Reduce X with TruncatedSVD first."
         )
     rows: NDArray = np.eye(n_features, dtype=dtype) if base is None else csr_array(base).toarray()
     return rows
 
 
 def spread(
-    X: Points, weights: NDArray, labels: NDArray | None = None, errors: NDArray | None = None
+    X: Any, weights: NDArray, labels: NDArray | None = None, errors: NDArray | None = None
 ) -> NDArray:
-    """The standard deviation of every feature, within the classes if there are labels.
+    """Compute the standard deviation of each feature, within the classes if there are labels.
 
     A feature that is constant within the classes, up to rounding, has its overall deviation
-    instead; one that is constant overall has 1. `errors` are the rounding errors of the features,
-    those of X by default.
+    instead; a feature that is constant overall has 1. `errors` are the rounding errors of the
+    features, those of X by default.
     """
     errors = rounding_errors(X) if errors is None else errors
-    deviations = _sparse_deviations(X, weights) if issparse(X) else _deviations(X, weights, labels)
+    # Features are scaled by powers of two before they are squared: 1e-200 is a valid scale, too.
+    if issparse(X):  # entries that are not stored are 0
+        n_features, total = X.shape[1], float(weights.sum())
+        _, exponents = np.frexp(largest_sizes(X).astype(np.float64))
+        values = np.ldexp(X.data.astype(np.float64), -exponents[X.indices])
+        of_entries = np.repeat(weights, np.diff(X.indptr))
+        means = np.bincount(X.indices, of_entries * values, n_features) / total
+        residuals = values - means[X.indices]
+        stored = np.bincount(X.indices, of_entries, n_features)
+        squares = np.bincount(X.indices, of_entries * residuals**2, n_features)
+        variances = (squares + np.maximum(total - stored, 0) * means**2) / total
+    else:
+        if labels is None:
+            residuals = X - np.average(X, axis=0, weights=weights)
+        else:
+            residuals = X - _class_means(X, labels, weights)[labels]
+        _, exponents = np.frexp(largest_sizes(residuals))
+        variances = np.average(np.ldexp(residuals, -exponents) ** 2, axis=0, weights=weights)
+    deviations = np.ldexp(np.sqrt(variances), exponents)
     overall = 1.0 if labels is None else spread(X, weights, errors=errors)
     return np.where(deviations <= errors, overall, deviations)
 
 
 def rounding_errors(X: Points) -> NDArray:
-    """How much values of a feature may differ by rounding, of shape (D,).
+    """Bound the differences that rounding causes between values of a feature, of shape (D,).
 
     >>> bool(np.array([0.1 + 0.2 - 0.3]) < rounding_errors(np.array([[0.3]])))
     True
@@ -159,55 +174,19 @@ def rounding_errors(X: Points) -> NDArray:
     return ROUNDING_UNITS * np.finfo(X.dtype).eps * largest_sizes(X).astype(np.float64)
 
 
-# Squares are formed of features scaled by powers of two, each by its own: 1e-200 is a scale, too.
-
-
-def _deviations(X: NDArray, weights: NDArray, labels: NDArray | None) -> NDArray:
-    means = np.average(X, axis=0, weights=weights)
-    if labels is not None:
-        means = _class_means(X, labels, weights)[labels]
-    residuals = X - means
-    _, exponents = np.frexp(largest_sizes(residuals))
-    variances = np.average(np.ldexp(residuals, -exponents) ** 2, axis=0, weights=weights)
-    return np.ldexp(np.sqrt(variances), exponents)
-
-
-def _sparse_deviations(X: csr_array, weights: NDArray) -> NDArray:
-    """√(Σ w·(x − mean)²/Σ w) of every feature; where nothing is stored, x is 0."""
-    n_features, total = X.shape[1], float(weights.sum())
-    _, exponents = np.frexp(largest_sizes(X).astype(np.float64))
-    values = np.ldexp(X.data.astype(np.float64), -exponents[X.indices])
-    of_entries = np.repeat(weights, np.diff(X.indptr))
-    means = np.bincount(X.indices, of_entries * values, n_features) / total
-    residuals = values - means[X.indices]
-    stored = np.bincount(X.indices, of_entries, n_features)
-    squares = np.bincount(X.indices, of_entries * residuals**2, n_features)
-    variances = (squares + np.maximum(total - stored, 0) * means**2) / total
-    return np.ldexp(np.sqrt(variances), exponents)
-
-
 def principal_axes(
     points: NDArray, weights: NDArray, errors: NDArray, L: NDArray | None = None
 ) -> NDArray:
-    """The principal axes of points by falling variance, without null ones, as rows.
+    """Compute the principal axes of points X·Lᵀ with nonzero variance, by decreasing variance.
 
-    Parameters
-    ----------
-    points : array of shape (n, d)
-    weights : array of shape (n,)
-    errors : array of shape (D,), the rounding errors of the features
-    L : array of shape (d, D), if the points are images X·Lᵀ; axes are then rows of shape (D,), too
-
-    Returns
-    -------
-    axes : array of shape (k, D), 1 ≤ k ≤ d: unit rows, times L
+    Returns unit rows times L, of shape (k, D), k ≥ 1; `errors` are those of the D features.
     """
     centered = points - np.average(points, axis=0, weights=weights)
     _, roots, rows = svd(centered * np.sqrt(weights)[:, None], full_matrices=False)
     rows = fix_signs(rows.T).T
     axes = rows if L is None else rows @ L
-    # An axis counts if its deviation exceeds both the error of the decomposition and what rounding
-    # of X, which grows with the distance from the origin, can contribute along this axis.
+    # An axis counts if its deviation exceeds both the error of the decomposition and the possible
+    # effect of the rounding of X along this axis, which grows with the distance from the origin.
     of_svd = roots[0] * max(points.shape) * np.finfo(roots.dtype).eps
     of_points = np.sqrt(weights.sum()) * (np.abs(axes) @ errors)
     significant = roots > np.maximum(of_svd, of_points)
@@ -218,10 +197,10 @@ def principal_axes(
 def within_class_whitening(
     X: NDArray, labels: NDArray, weights: NDArray, errors: NDArray
 ) -> NDArray:
-    """L with L·S·Lᵀ = I for the shrunk within-class covariance S, features scaled beforehand.
+    """Compute the symmetric L with L·S·Lᵀ = I for the shrunk within-class covariance S.
 
-    Features are first divided by their spread within the classes, so that shrinking does not
-    drown those of small scale; the inverse root is the symmetric one. O(n·D² + D³).
+    Features are first divided by their deviations within the classes; otherwise shrinkage would
+    dominate features of small scale. O(n·D² + D³).
     """
     scale = spread(X, weights, labels, errors)
     residuals = (X - _class_means(X, labels, weights)[labels]) / scale
@@ -231,12 +210,12 @@ def within_class_whitening(
 
 
 def shrunk_covariance(residuals: NDArray, weights: NDArray) -> NDArray:
-    """(1 − s)·S + s·(Tr S/D)·I, S the weighted covariance of centred rows, s by the OAS formula.
+    """Compute (1 − s)·S + s·(Tr S/D)·I for the weighted covariance S of centered rows.
 
-    OAS (Chen, Wiesel, Eldar, Hero 2010) has a closed form in Tr S, Tr S² and the number of points
-    n, which is the sum of the weights here: a point of weight 2 counts as two points. It goes by
-    the mean square of all correlations, and shrinks to nothing what is strong but rare; with many
-    points S is accurate in every direction, so s is D/n at most.
+    s is given by OAS (Chen, Wiesel, Eldar, Hero 2010), a closed form in Tr S, Tr S² and the number
+    of points n, here the sum of the weights: a point of weight 2 counts as two points. OAS depends
+    on the mean square of all correlations, and would remove correlations that are strong but rare.
+    With many points S is accurate in every direction, so s is at most D/n.
     """
     n, D = float(weights.sum()), residuals.shape[1]
     S = (residuals.T * weights).astype(np.float64) @ residuals / n
@@ -248,7 +227,7 @@ def shrunk_covariance(residuals: NDArray, weights: NDArray) -> NDArray:
 
 
 def _class_means(X: NDArray, labels: NDArray, weights: NDArray) -> NDArray:
-    """Means by label, of shape (number of labels, D); 0 for a label without weight."""
+    """Compute the mean of each class, of shape (number of classes, D); 0 without weight."""
     sums = np.zeros((int(labels.max()) + 1, X.shape[1]))
     np.add.at(sums, labels, X * weights[:, None])
     return sums / np.maximum(np.bincount(labels, weights), np.finfo(np.float64).tiny)[:, None]

@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
-import numpy as np
 from numpy.typing import NDArray
 
-from boostmetric.data.dask_points import DaskPoints
-from boostmetric.data.points import Points
-from boostmetric.engines import Dask, Local, StopRequested
+from boostmetric.engines import Dask, EngineError, Local, StopRequested
 from boostmetric.estimators.callbacks import Monitor
 from boostmetric.estimators.checkpoint import Checkpoint
 from boostmetric.estimators.early_stopping import HeldOut
-from boostmetric.estimators.training_data import ShouldStop
+from boostmetric.estimators.settings import Settings
+from boostmetric.estimators.training_data import TrainingData
 from boostmetric.learn import learn_from_comparisons
 from boostmetric.metric import Metric
-from boostmetric.problem import Comparisons, NotANumberError
-from boostmetric.solvers import (
-    Boosting,
-    Iteration,
-    Outcome,
-    SnapshotError,
-    SolverSettings,
-    Status,
-)
-
-Observer = Callable[[Boosting], bool]
-"""Called with the fit after every step; a true result ends the pass."""
-
-Compare = Callable[[Any, ShouldStop], Comparisons]
-"""Returns the comparisons to learn from, given the transformed points; it raises `StopRequested` if
-the second argument is a function that returns a true value meanwhile."""
+from boostmetric.problem import NotANumberError
+from boostmetric.solvers import Boosting, Outcome, SnapshotError, Status
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,116 +28,105 @@ class Pass:
 
     @property
     def metric(self) -> Metric:
-        """The metric over the original features, all passes up to this one included."""
+        """The metric over the original features, which includes all passes up to this one."""
         metric = self.outcome.metric
         return metric if self.base is None else metric.compose(self.base)
 
 
 def one_pass(
-    X: Points | DaskPoints,
+    data: TrainingData,
     base: NDArray | None,
-    compare: Compare,
-    settings: SolverSettings,
+    settings: Settings,
     engine: Local | Dask,
     *,
     start: Metric | None = None,
-    observe: Callable[[Any, Comparisons], Sequence[Observer]] | None = None,
-    checkpoint: Checkpoint | None = None,
-    stops_search: ShouldStop = None,
-    stops_step: ShouldStop = None,
+    resume: Mapping[str, NDArray] | None = None,
+    callback: Callable[[Boosting], bool] | None = None,
+    stop_search: Callable[[], bool] | None = None,
+    stop_step: Callable[[], bool] | None = None,
 ) -> Pass:
-    """Compare and boost in the image of `base`.
+    """Compare points with their neighbors, and boost, in the image of `base`.
 
     Parameters
     ----------
-    X : array of shape (n, D), or points on a cluster
+    data, settings, engine : the data, the parameters, and where the computation runs
     base : array of shape (d, D), the transformation before this pass, or None
-    compare : see `Compare`
-    settings, engine : how the problem is solved, and where
-    start : a metric to start from
-    observe : returns the observers of this pass, given the transformed points and the comparisons
-    checkpoint : its unfinished pass, if there is one, is resumed
-    stops_search, stops_step : a true result ends the search for neighbors with `StopRequested`, and
-        a step of the boosting
+    start, resume : a metric to start from; the snapshot of an interrupted pass
+    callback : called after every step; a true result ends the pass
+    stop_search, stop_step : a true result ends the search for neighbors with a `StopRequested`, or
+        the pass in the middle of a step
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from boostmetric import BoostMetric
     >>> X = np.random.default_rng(0).normal(size=(60, 3))
-    >>> compare = lambda points, _: Comparisons.from_labels(points, X[:, 0] > 0)
+    >>> settings = Settings.from_params(BoostMetric(max_iter=10).get_params())
+    >>> data = TrainingData(X, X[:, 0] > 0)
     >>> with Local() as engine:
-    ...     first = one_pass(X, None, compare, SolverSettings.of(max_iter=10), engine)
-    ...     second = one_pass(X, first.metric.components, compare, SolverSettings.of(), engine)
+    ...     first = one_pass(data, None, settings, engine)
+    ...     second = one_pass(data, first.metric.components, settings, engine)
     >>> second.metric.n_features
     3
     """
-    points = X if base is None else X @ base.T
-    comparisons = compare(points, stops_search)
-    observers = () if observe is None else observe(points, comparisons)
-
-    def callback(fit: Boosting) -> bool:
-        answers = [observer(fit) for observer in observers]  # all of them, whoever ends the pass
-        return any(answers)
-
-    resume = None if checkpoint is None else checkpoint.running or None
-    try:
-        fit = learn_from_comparisons(
-            points, comparisons, settings, engine, callback, stops_step, start, resume
-        )
-    except SnapshotError as error:
-        assert checkpoint is not None
-        checkpoint.reject(error)
+    points = data.points if base is None else data.points @ base.T
+    comparisons = data.compare(points, settings, stop_search)
+    fit = learn_from_comparisons(
+        points, comparisons, settings.solver, engine, callback, stop_step, start, resume
+    )
     return Pass(base, fit.outcome())
 
 
 def run_passes(
-    X: Points | DaskPoints,
+    data: TrainingData,
     base: NDArray | None,
-    compare: Compare,
-    settings: Sequence[SolverSettings],
+    settings: Settings,
     engine: Local | Dask,
-    *,
-    start: Metric | None = None,
-    monitor: Monitor | None = None,
+    monitor: Monitor,
     held_out: HeldOut | None = None,
     checkpoint: Checkpoint | None = None,
+    start: Metric | None = None,
 ) -> tuple[list[Pass], NotANumberError | None]:
-    """Several passes; each compares and boosts in the space that the one before has learned.
+    """Run several passes; each searches for neighbors in the space learned by the one before.
 
-    Parameters
-    ----------
-    X, base, compare, engine, start : as for `one_pass`; `base` is that of the first pass
-    settings : of each pass
-    monitor, held_out, checkpoint : observers of the fit. Passes that the checkpoint contains are
-        not repeated
+    Passes that the checkpoint contains are not repeated, and its unfinished pass is continued.
 
     Returns
     -------
-    passes : a pass without directions is the last one; so is one that a callback ends, during it
-        or in the search for neighbors that follows, or in which the loss returns NaN
+    passes : the last one is a pass without directions, a pass during or after which the fit was
+        stopped, a pass in which the loss returned NaN, or pass number `n_passes`
     error : the NotANumberError of the last pass, or None. It is raised if nothing was learned
     """
+
+    def observe(fit: Boosting) -> bool:
+        stopped = monitor(fit)
+        ended = held_out is not None and held_out(fit)
+        # A pass that ends here is written as a whole, below; a fit that is stopped, at once.
+        if checkpoint is not None and not (fit.is_over or ended):
+            checkpoint.follow(fit, held_out, now=stopped)
+        return stopped or ended
+
+    known = [] if checkpoint is None else list(checkpoint.passes)
     passes: list[Pass] = []
-    known = () if checkpoint is None else tuple(checkpoint.passes)
-    is_interrupted = None if monitor is None else monitor.is_interrupted
-    for number, of_pass in enumerate(settings):
-        if checkpoint is not None and number < len(known):
+    for number in range(settings.n_passes):
+        if number < len(known):
             done = Pass(base, known[number])
         else:
             try:
+                monitor.begin_pass(base)
+                if held_out is not None:
+                    held_out.begin_pass(base)
                 done = one_pass(
-                    X,
+                    data,
                     base,
-                    compare,
-                    of_pass,
+                    settings,
                     engine,
                     start=start,
-                    observe=partial(
-                        _observers, monitor, held_out, checkpoint, base, of_pass, start
-                    ),
-                    checkpoint=checkpoint,
-                    # Before the first pass there is nothing to keep.
-                    stops_search=is_interrupted if passes else None,
-                    stops_step=is_interrupted,
+                    resume=None if checkpoint is None else checkpoint.running or None,
+                    callback=observe,
+                    # Before the first pass there is no metric to keep.
+                    stop_search=monitor.is_interrupted if passes else None,
+                    stop_step=monitor.is_interrupted,
                 )
             except StopRequested:  # in the search for neighbors; the passes before are kept
                 last = replace(passes[-1].outcome, status=Status.STOPPED)
@@ -167,63 +137,27 @@ def run_passes(
                 if not any(each.outcome.metric.n_directions for each in passes):
                     raise
                 return passes, error
+            except SnapshotError as error:
+                assert checkpoint is not None
+                checkpoint.reject(error)
+            except EngineError as error:
+                if checkpoint is None or not checkpoint.path.exists():
+                    raise
+                raise EngineError(
+                    f"{error} The checkpoint '{checkpoint.path}' has the state of the fit: fit "
+                    "again with the same data and parameters to continue."
+                ) from error
             if held_out is not None:
                 done = Pass(base, held_out.end_pass(done.outcome))
-            if monitor is not None:
-                monitor.end_pass(done.outcome)
-                if monitor.stopped:  # the checkpoint keeps the state within the pass
-                    return [*passes, done], None
+            monitor.end_pass(done.outcome)
+            if monitor.stopped:  # the checkpoint contains the state within the pass
+                return [*passes, done], None
             if checkpoint is not None:
-                checkpoint.keep(done.outcome, math.inf if held_out is None else held_out.best_error)
+                checkpoint.keep(done.outcome, held_out)
         passes.append(done)
         if not done.outcome.metric.n_directions:
             break
         base = done.metric.components
     if checkpoint is not None:
-        checkpoint.finish()
+        checkpoint.write(held_out, finished=True)
     return passes, None
-
-
-def _observers(
-    monitor: Monitor | None,
-    held_out: HeldOut | None,
-    checkpoint: Checkpoint | None,
-    base: NDArray | None,
-    settings: SolverSettings,
-    start: Metric | None,
-    points: Points | DaskPoints,
-    comparisons: Comparisons,
-) -> list[Observer]:
-    """Begin a pass: the observers of its steps, in the order in which they see them."""
-    observers: list[Observer] = []
-    if monitor is not None:
-        batch_size = settings.batch_size(points.shape[1], comparisons.n_counted)
-        monitor.begin_pass(base, n_iterations=math.ceil(settings.max_iter / batch_size))
-        observers.append(monitor)
-    stopping = None
-    if held_out is not None:
-        stopping = held_out.begin_pass(points, start)
-        if checkpoint is not None and checkpoint.running:
-            stopping.resume(checkpoint.stopping)
-        observers.append(stopping)
-    if checkpoint is not None:
-
-        def save(fit: Boosting) -> bool:
-            # A pass that ends here is written as a whole, by `run_passes`.
-            if not (fit.is_over or (stopping is not None and stopping.is_over)):
-                now = monitor is not None and monitor.stopped
-                checkpoint.follow(fit.snapshot, stopping, now)
-            return False
-
-        observers.append(save)
-    return observers
-
-
-def history_of(passes: Sequence[Pass]) -> dict[str, NDArray]:
-    """The steps of several passes, as one array per recorded quantity."""
-    rows = [(number, step) for number, done in enumerate(passes) for step in done.outcome.history]
-    recorded = [field.name for field in fields(Iteration)]
-    return {
-        "pass": np.array([number for number, _ in rows], dtype=np.intp),
-        **{name: np.array([getattr(step, name) for _, step in rows]) for name in recorded},
-    }

@@ -1,4 +1,4 @@
-"""The recipes of docs/handover.md: with transformed points, other tools use the learned metric."""
+"""The recipes of docs/handover.md: other tools use the learned metric on transformed points."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def learner(blobs: Data) -> BoostMetric:
 
 @pytest.fixture
 def between(learner: BoostMetric, blobs: Data) -> NDArray:
-    """All distances between the points, by SciPy from M."""
+    """All distances between the points, computed by SciPy."""
     X, _ = blobs
     distances: NDArray = cdist(X, X, "mahalanobis", VI=learner.get_mahalanobis_matrix())
     return distances
 
 
-def test_the_metric_is_not_the_euclidean_one(blobs: Data, between: NDArray) -> None:
-    """The other tests would prove nothing if it were."""
+def test_learned_metric_is_not_euclidean(blobs: Data, between: NDArray) -> None:
+    # Otherwise the other tests would prove nothing.
     by_learned, by_euclidean = between.argsort(axis=1)[:, 1], cdist(blobs[0], blobs[0]).argsort(1)
     assert (by_learned != by_euclidean[:, 1]).mean() > 0.5
 
 
-def test_a_classifier_in_a_pipeline(blobs: Data) -> None:
+def test_classifier_in_pipeline(blobs: Data) -> None:
     X, y = blobs
     pipeline = make_pipeline(BoostMetric(max_iter=20), KNeighborsClassifier(3)).fit(X[::2], y[::2])
     M = BoostMetric(max_iter=20).fit(X[::2], y[::2]).get_mahalanobis_matrix()
@@ -49,7 +49,7 @@ def test_a_classifier_in_a_pipeline(blobs: Data) -> None:
     assert pipeline.predict_proba(X[1::2]) == pytest.approx(votes / 3)
 
 
-def test_a_regressor(blobs: Data, learner: BoostMetric, between: NDArray) -> None:
+def test_regressor(blobs: Data, learner: BoostMetric, between: NDArray) -> None:
     X, _ = blobs
     Z, numbers = learner.transform(X), X[:, 0] ** 2
     regressor = KNeighborsRegressor(4).fit(Z[::2], numbers[::2])
@@ -68,7 +68,7 @@ def test_nearest_neighbors(
     assert distances == pytest.approx(np.sort(between, axis=1)[:, :5])
 
 
-def test_the_distance_as_a_function_and_as_a_table(
+def test_callable_and_precomputed_metric(
     blobs: Data, learner: BoostMetric, between: NDArray
 ) -> None:
     X, y = blobs
@@ -80,7 +80,7 @@ def test_the_distance_as_a_function_and_as_a_table(
     assert learner.metric_.distances(X) == pytest.approx(between, abs=1e-7)
 
 
-def test_a_faiss_index(blobs: Data, learner: BoostMetric, between: NDArray) -> None:
+def test_faiss_index(blobs: Data, learner: BoostMetric, between: NDArray) -> None:
     faiss: Any = pytest.importorskip("faiss")
     Z = learner.transform(blobs[0]).astype(np.float32)
     index = faiss.IndexFlatL2(Z.shape[1])
@@ -113,21 +113,21 @@ def test_agglomerative_clustering(
 
 def test_t_sne(blobs: Data, learner: BoostMetric, between: NDArray) -> None:
     X, _ = blobs
-    picture, plain = (
+    learned, euclidean = (
         TSNE(max_iter=300, random_state=0).fit_transform(points)
         for points in (learner.transform(X), X)
     )
-    kept, otherwise = (
+    of_learned, of_euclidean = (
         trustworthiness(between, drawn, n_neighbors=5, metric="precomputed")
-        for drawn in (picture, plain)
+        for drawn in (learned, euclidean)
     )
-    assert kept > 0.9
-    assert kept > otherwise + 0.05
+    assert of_learned > 0.9
+    assert of_learned > of_euclidean + 0.05
 
 
-@pytest.mark.filterwarnings("ignore")  # UMAP and what it imports have many
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # UMAP and its dependencies raise many
 def test_umap(blobs: Data, learner: BoostMetric, between: NDArray) -> None:
-    """The graph that UMAP draws, from transformed points and from a table of distances."""
     umap: Any = pytest.importorskip("umap")
     options = {"n_neighbors": 10, "transform_mode": "graph", "random_state": 0}
     found = umap.UMAP(**options).fit(learner.transform(blobs[0])).graph_

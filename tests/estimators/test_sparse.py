@@ -31,25 +31,23 @@ FORMATS: dict[str, Callable[[NDArray], Any]] = {
 }
 
 
-@pytest.mark.parametrize("D", [20, 640])
 @pytest.mark.parametrize(
-    "options",
+    ("D", "options"),
     [
-        {},
-        {"directions_per_step": 4},
-        {"loss": "exponential"},
-        {"loss": "squared_hinge", "regularizer": "frobenius"},
-        {"loss": "smoothed_hinge", "directions_per_step": 3},
-        {"loss": "hinge"},
-        {"solver": "totally_corrective", "max_iter": 4},
-        {"n_passes": 2, "max_iter": 5},
-        {"early_stopping": True, "n_iter_no_change": 5, "random_state": 0},
-        {"init": "scale"},
-        {"n_components": 2},
+        (20, {}),
+        (640, {}),  # more features than a scatter matrix is formed for
+        (20, {"loss": "squared_hinge", "regularizer": "frobenius"}),
+        (640, {"loss": "smoothed_hinge", "directions_per_step": 3}),
+        (20, {"loss": "hinge"}),
+        (20, {"solver": "totally_corrective", "max_iter": 4}),
+        (640, {"solver": "totally_corrective", "max_iter": 4}),
+        (20, {"n_passes": 2, "max_iter": 5, "n_components": 2}),
+        (20, {"early_stopping": True, "n_iter_no_change": 5, "random_state": 0}),
+        (640, {"init": "scale"}),
     ],
     ids=str,
 )
-def test_a_fit_is_that_of_the_dense_points(options: dict[str, Any], D: int) -> None:
+def test_sparse_fit_equals_dense_fit(options: dict[str, Any], D: int) -> None:
     X, y = draw(D=D)
     parameters = {"max_iter": 12, **options}
     other = BoostMetric(**parameters).fit(X, y)
@@ -61,7 +59,7 @@ def test_a_fit_is_that_of_the_dense_points(options: dict[str, Any], D: int) -> N
 
 
 @pytest.mark.parametrize("D", [20, 640])
-def test_single_precision_is_kept(D: int) -> None:
+def test_float32_is_kept(D: int) -> None:
     X, y = draw(D=D, dtype=np.float32)
     other = BoostMetric(loss="exponential", max_iter=5).fit(X, y)
     learner = BoostMetric(loss="exponential", max_iter=5).fit(csr_array(X), y)
@@ -70,7 +68,7 @@ def test_single_precision_is_kept(D: int) -> None:
 
 
 @pytest.mark.parametrize("D", [20, 640])
-def test_a_fit_to_triplets(D: int) -> None:
+def test_triplets_equal_dense_fit(D: int) -> None:
     X, _ = draw(D=D)
     comparisons = draw_triplets(120, 200)
     learners = [
@@ -84,7 +82,7 @@ def test_a_fit_to_triplets(D: int) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_format_will_do_and_is_left_as_it_is(name: str) -> None:
+def test_all_sparse_formats_are_accepted_and_unchanged(name: str) -> None:
     X, y = draw(n=40, D=6)
     given = FORMATS[name](X)
     if given.format == "csr":
@@ -101,7 +99,7 @@ def test_every_format_will_do_and_is_left_as_it_is(name: str) -> None:
     assert len(Comparisons.from_labels(given, y)) == len(Comparisons.from_labels(X, y))
 
 
-def test_the_error_of_nearest_neighbours() -> None:
+def test_knn_error_equals_dense() -> None:
     X, y = draw(n=90, D=8)
     for k in (1, 5):
         assert knn_error(csr_array(X[:60]), y[:60], csr_array(X[60:]), y[60:], k) == knn_error(
@@ -118,15 +116,15 @@ def test_the_error_of_nearest_neighbours() -> None:
     ],
     ids=str,
 )
-def test_nothing_as_large_as_the_dense_points_is_formed(
+def test_points_are_never_densified(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, y = draw(n=90, D=30)
-    whole: Callable[..., NDArray] = csr_array.toarray
+    original: Callable[..., NDArray] = csr_array.toarray
 
     def toarray(self: Any, *args: Any, **options: Any) -> NDArray:
-        assert self.shape[0] * self.shape[1] < X.size or self.shape[1] == 90  # blocks of distances
-        return whole(self, *args, **options)
+        assert self.shape[0] * self.shape[1] < X.size or self.shape[1] == 90  # tiles of distances
+        return original(self, *args, **options)
 
     monkeypatch.setattr(csr_array, "toarray", toarray)
     monkeypatch.setattr("boostmetric.neighbors.exact.TILE", 25)
@@ -137,7 +135,7 @@ def test_nothing_as_large_as_the_dense_points_is_formed(
         csr_array(X).toarray()
 
 
-def test_a_weight_of_two_is_a_point_given_twice() -> None:
+def test_sample_weight_equals_repetition() -> None:
     X, y = draw(n=40, D=6)
     weights = np.random.default_rng(0).integers(0, 3, size=40)
     rows = np.repeat(np.arange(40), weights)
@@ -147,10 +145,10 @@ def test_a_weight_of_two_is_a_point_given_twice() -> None:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_scales_are_those_of_the_dense_points(weighted: bool) -> None:
+def test_scale_equals_dense(weighted: bool) -> None:
     X, _ = draw(n=50, D=6)
     X = X.copy()
-    X[:, 4], X[:, 5] = 0, 7.7  # constant: left as they are
+    X[:, 4], X[:, 5] = 0, 7.7  # constant features are not scaled
     weights = np.random.default_rng(0).integers(0, 3, 50) if weighted else np.ones(50)
     scales = spread(csr_array(X), weights.astype(float))
     assert np.allclose(scales, spread(X, weights.astype(float)), rtol=1e-12)
@@ -160,7 +158,7 @@ def test_scales_are_those_of_the_dense_points(weighted: bool) -> None:
     assert np.allclose(dense(L), np.diag(1 / scales))
 
 
-def test_a_scale_of_many_features_is_never_a_matrix() -> None:
+def test_scale_of_many_features_is_sparse() -> None:
     D = 60_000  # a matrix of this size would take 29 GB
     rng = np.random.default_rng(0)
     X = sparse.random(200, D, density=1e-3, random_state=0, format="csr")
@@ -170,7 +168,7 @@ def test_a_scale_of_many_features_is_never_a_matrix() -> None:
     assert learner.transform(X).shape == (200, len(learner.components_))
 
 
-def test_an_array_to_start_from(rng: np.random.Generator) -> None:
+def test_init_array_equals_dense(rng: np.random.Generator) -> None:
     X, y = draw(n=60, D=6)
     L = rng.normal(size=(3, 6))
     learners = [BoostMetric(init=L, max_iter=5).fit(given, y) for given in (X, csr_array(X))]
@@ -178,7 +176,7 @@ def test_an_array_to_start_from(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("init", ["pca", "whiten", "lda"])
-def test_transformations_that_centre_are_refused(init: str) -> None:
+def test_centering_init_is_rejected(init: str) -> None:
     X, y = draw(n=40, D=6)
     learner = BoostMetric(init=init)
     with pytest.raises(TypeError, match=rf"init='{init}' does not work with sparse X.*Truncated"):
@@ -187,7 +185,7 @@ def test_transformations_that_centre_are_refused(init: str) -> None:
     assert BoostMetric().__sklearn_tags__().input_tags.sparse
 
 
-def test_an_index_is_refused() -> None:
+def test_index_is_rejected() -> None:
     from sklearn.neighbors import NearestNeighbors
 
     X, y = draw(n=40, D=6)
@@ -198,13 +196,13 @@ def test_an_index_is_refused() -> None:
         learner.fit(csr_array(X), y)
 
 
-def test_candidates_need_dense_points() -> None:
+def test_cv_requires_dense_points() -> None:
     X, y = draw(n=40, D=6)
     with pytest.raises(TypeError, match=r"BoostMetricCV requires a dense X, got a sparse one\."):
         BoostMetricCV().fit(csr_array(X), y)
 
 
-def test_identical_points_are_refused() -> None:
+def test_identical_points_are_rejected() -> None:
     X = csr_array(np.tile([[0.0, 2.0, 0.0]], (6, 1)))
     with pytest.raises(ValueError, match="All 6 points are identical"):
         BoostMetric().fit(X, [0, 0, 0, 1, 1, 1])
@@ -213,9 +211,9 @@ def test_identical_points_are_refused() -> None:
 
 
 @pytest.mark.parametrize("init", [None, "scale"])
-def test_where_nothing_is_learned_the_start_is_kept(init: str | None) -> None:
+def test_start_is_kept_without_directions(init: str | None) -> None:
     X = np.zeros((6, 4))
-    X[:, 0] = [1, 2, 3, 1.5, 2.5, 3.5]  # the far pair is the nearer one, whatever the metric
+    X[:, 0] = [1, 2, 3, 1.5, 2.5, 3.5]  # the far pair is nearer for every metric
     learner = BoostMetric(init=init)
     with pytest.warns(UserWarning, match="No direction"):
         learner.fit(csr_array(X), comparisons=Comparisons.from_triplets([[0, 2, 1]]))
@@ -224,12 +222,12 @@ def test_where_nothing_is_learned_the_start_is_kept(init: str | None) -> None:
 
 
 @pytest.mark.parametrize("base", [None, sparse.eye_array(60_000, format="csr")])
-def test_a_start_of_many_features_is_not_kept(base: csr_array | None) -> None:
-    with pytest.raises(ValueError, match=r"of 60000 features, is too large to be kept.*Truncated"):
+def test_start_of_many_features_is_rejected(base: csr_array | None) -> None:
+    with pytest.raises(ValueError, match=r"of 60000 features is too large.*TruncatedSVD"):
         as_components(base, 60_000, np.float64)
 
 
-def test_a_fit_can_be_continued_and_pickled() -> None:
+def test_warm_start_after_pickle() -> None:
     X, y = draw(n=60, D=8)
     learners = [
         BoostMetric(init="scale", max_iter=4, directions_per_step=1, warm_start=True).fit(given, y)
@@ -242,7 +240,7 @@ def test_a_fit_can_be_continued_and_pickled() -> None:
     assert not near(copies[1].metric_.matrix, learners[1].metric_.matrix, 1e-3)
 
 
-def test_a_row_out_of_range() -> None:
+def test_row_out_of_bounds() -> None:
     X, y = draw(n=40, D=6)
     learner = BoostMetric(max_iter=3).fit(csr_array(X), y)
     with pytest.raises(ValueError, match="Row index 40 is out of bounds for X with 40 rows"):

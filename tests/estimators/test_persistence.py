@@ -35,7 +35,6 @@ from boostmetric import (
     Status,
 )
 from boostmetric._files import FileFormatError, save_arrays
-from boostmetric.estimators.origin import as_json
 from boostmetric.solvers import Iteration
 
 Data = tuple[NDArray, NDArray]
@@ -47,7 +46,7 @@ CV: dict[str, Any] = {
 
 
 def same(one: Metric, other: Metric) -> bool:
-    """Bit for bit, and in the same order in memory, so that computations agree bit for bit too."""
+    """Compare bits and memory order, so that computations also agree bit by bit."""
     return (
         all(
             np.array_equal(a, b) and a.dtype == b.dtype and (a.strides == b.strides or a.size == 0)
@@ -58,9 +57,11 @@ def same(one: Metric, other: Metric) -> bool:
     )
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("J", "D"), [(8, 5), (1, 1), (0, 4), (3, 200)])
-def test_a_metric_comes_back(
+@pytest.mark.parametrize(
+    ("J", "D", "dtype"),
+    [(8, 5, np.float32), (8, 5, np.float64), (1, 1, np.float64), (0, 4, np.float32)],
+)
+def test_metric_is_restored_exactly(
     J: int, D: int, dtype: type[np.floating], tmp_path: Path, rng: np.random.Generator
 ) -> None:
     metric = Metric.from_components(rng.standard_normal((J, D)).astype(dtype))
@@ -71,17 +72,17 @@ def test_a_metric_comes_back(
     )
     read_only(metric.directions, metric.coefs)
     metric.save(tmp_path / "metric")
-    found = Metric.load(str(tmp_path / "metric"))
-    assert same(found, metric)
+    restored = Metric.load(str(tmp_path / "metric"))
+    assert same(restored, metric)
     X = rng.standard_normal((6, D)).astype(dtype)
-    assert np.array_equal(found.transform(X), metric.transform(X))
-    assert np.array_equal(found.matrix, metric.matrix)
+    assert np.array_equal(restored.transform(X), metric.transform(X))
+    assert np.array_equal(restored.matrix, metric.matrix)
 
 
-def test_a_metric_without_names_and_origin_comes_back(tmp_path: Path) -> None:
+def test_metric_without_names_and_origin_is_restored(tmp_path: Path) -> None:
     Metric(np.eye(2), np.ones(2)).save(tmp_path / "metric")
-    found = Metric.load(tmp_path / "metric")
-    assert (found.feature_names, found.origin) == (None, None)
+    restored = Metric.load(tmp_path / "metric")
+    assert (restored.feature_names, restored.origin) == (None, None)
 
 
 READER = """
@@ -95,7 +96,7 @@ print(header["kind"], header["version"], header["facts"]["feature_names"], M.tol
 """
 
 
-def test_a_program_without_this_package_reads_it(tmp_path: Path) -> None:
+def test_numpy_reads_metric_file(tmp_path: Path) -> None:
     Metric(np.eye(2), np.array([4.0, 1.0]), ("a", "b")).save(tmp_path / "metric")
     done = subprocess.run(
         [sys.executable, "-c", READER, str(tmp_path / "metric")],
@@ -126,7 +127,7 @@ EYE: dict[str, NDArray] = {"directions": np.eye(2), "coefs": np.ones(2)}
         ({**NO_FACTS, "origin": [1]}, EYE, "origin must be a mapping or None; got [1]."),
     ],
 )
-def test_a_file_without_a_valid_metric(
+def test_invalid_metric_is_rejected(
     facts: dict[str, Any], arrays: dict[str, NDArray], reason: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "metric"
@@ -147,14 +148,14 @@ def test_other_files_are_rejected(tmp_path: Path) -> None:
         Metric.load(tmp_path / "newer")
 
 
-def test_an_origin_that_is_not_json_is_rejected_and_nothing_written(tmp_path: Path) -> None:
+def test_origin_must_be_json(tmp_path: Path) -> None:
     metric = Metric(np.eye(2), np.ones(2), origin={"when": datetime.now(UTC)})
     with pytest.raises(TypeError, match="datetime is not JSON serializable"):
         metric.save(tmp_path / "metric")
     assert not list(tmp_path.iterdir())
 
 
-def test_the_origin_of_a_learned_metric(blobs: Data, tmp_path: Path) -> None:
+def test_origin_of_boostmetric(blobs: Data, tmp_path: Path) -> None:
     X, y = blobs
     learner = BoostMetric(
         Logistic(), max_iter=12, n_passes=2, n_neighbors=(2, 4), init=np.eye(5), tol=1e-9
@@ -191,7 +192,7 @@ def test_the_origin_of_a_learned_metric(blobs: Data, tmp_path: Path) -> None:
     assert same(Metric.load(tmp_path / "metric"), learner.metric_)
 
 
-def test_the_origin_of_a_chosen_metric(blobs: Data, tmp_path: Path) -> None:
+def test_origin_of_boostmetriccv(blobs: Data, tmp_path: Path) -> None:
     X, y = blobs
     learner = BoostMetricCV(**CV).fit(X, y)
     origin = learner.metric_.origin
@@ -206,7 +207,7 @@ def test_the_origin_of_a_chosen_metric(blobs: Data, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("learner", [BoostMetric(n_components=2), BoostMetricCV(**CV)])
-def test_names_of_features(learner: BoostMetric | BoostMetricCV, blobs: Data) -> None:
+def test_feature_names_are_stored(learner: BoostMetric | BoostMetricCV, blobs: Data) -> None:
     pandas = pytest.importorskip("pandas")
     X, y = blobs
     assert learner.fit(X, y).metric_.feature_names is None
@@ -215,7 +216,7 @@ def test_names_of_features(learner: BoostMetric | BoostMetricCV, blobs: Data) ->
     assert {type(name) for name in learner.metric_.feature_names or ()} == {str}
 
 
-def test_the_origin_of_a_failed_fit_says_so(blobs: Data) -> None:
+def test_origin_of_failed_fit(blobs: Data) -> None:
     class Failing(Logistic):
         n_calls = 0
 
@@ -231,47 +232,30 @@ def test_the_origin_of_a_failed_fit_says_so(blobs: Data) -> None:
     assert (learner.metric_.origin or {})["status"] == "FAILED"
 
 
-def test_what_json_cannot_hold_becomes_its_repr() -> None:
-    value = {
-        "plain": [None, True, 1, 0.5, "a"],
-        "numpy": (np.float32(0.5), np.int64(3), np.bool_(False), np.float64(0.1)),
-        "other": (np.eye(1), 1j, Status.STALLED, b"x", {3}),
-        3: math.inf,
-    }
-    found = as_json(value)
-    assert found == {
-        "plain": [None, True, 1, 0.5, "a"],
-        "numpy": [0.5, 3, False, 0.1],
-        "other": ["array([[1.]])", "1j", repr(Status.STALLED), "b'x'", "{3}"],
-        "3": math.inf,
-    }
-    assert {type(each) for each in found["numpy"]} == {float, int, bool}
-
-
-def pickled(value: Any, tmp_path: Path) -> Any:
+def by_pickle(value: Any, tmp_path: Path) -> Any:
     return pickle.loads(pickle.dumps(value))
 
 
-def dumped(value: Any, tmp_path: Path) -> Any:
+def by_joblib(value: Any, tmp_path: Path) -> Any:
     joblib.dump(value, tmp_path / "learner.joblib")
     return joblib.load(tmp_path / "learner.joblib")
 
 
-def skopsed(value: Any, tmp_path: Path) -> Any:
+def by_skops(value: Any, tmp_path: Path) -> Any:
     skops: Any = pytest.importorskip("skops.io")
     skops.dump(value, tmp_path / "learner.skops")
     trusted = skops.get_untrusted_types(file=tmp_path / "learner.skops")
     return skops.load(tmp_path / "learner.skops", trusted=trusted)
 
 
-def deepcopied(value: Any, tmp_path: Path) -> Any:
+def by_deepcopy(value: Any, tmp_path: Path) -> Any:
     return copy.deepcopy(value)
 
 
-WAYS = [pickled, dumped, skopsed, deepcopied]
+COPIES = [by_pickle, by_joblib, by_skops, by_deepcopy]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("copy_of", COPIES)
 @pytest.mark.parametrize(
     "learner",
     [
@@ -280,43 +264,45 @@ WAYS = [pickled, dumped, skopsed, deepcopied]
         BoostMetricCV(**CV),
     ],
 )
-def test_fitted_estimators_come_back(
-    learner: BoostMetric | BoostMetricCV, way: Callable[..., Any], blobs: Data, tmp_path: Path
+def test_fitted_estimators_are_restored(
+    learner: BoostMetric | BoostMetricCV, copy_of: Callable[..., Any], blobs: Data, tmp_path: Path
 ) -> None:
     X, y = blobs
     learner = clone(learner).fit(X, y)
-    found = way(learner, tmp_path)
-    assert type(found) is type(learner)
-    assert found.get_params() == learner.get_params()
-    assert set(vars(found)) == set(vars(learner))
-    assert same(found.metric_, learner.metric_)
-    assert np.array_equal(found.transform(X), learner.transform(X))
-    assert np.array_equal(found.pair_distance([[0, 1]], X), learner.pair_distance([[0, 1]], X))
+    restored = copy_of(learner, tmp_path)
+    assert type(restored) is type(learner)
+    assert restored.get_params() == learner.get_params()
+    assert set(vars(restored)) == set(vars(learner))
+    assert same(restored.metric_, learner.metric_)
+    assert np.array_equal(restored.transform(X), learner.transform(X))
+    assert np.array_equal(restored.pair_distance([[0, 1]], X), learner.pair_distance([[0, 1]], X))
     if isinstance(learner, BoostMetric):
-        assert found.status_ is learner.status_
-        np.testing.assert_equal(found.history_, learner.history_)
+        assert restored.status_ is learner.status_
+        np.testing.assert_equal(restored.history_, learner.history_)
     else:
         np.testing.assert_equal(
-            [vars(trial) for trial in found.trials_], [vars(trial) for trial in learner.trials_]
+            [vars(trial) for trial in restored.trials_], [vars(trial) for trial in learner.trials_]
         )
-        assert found.trials_[0].passes[0].status is learner.trials_[0].passes[0].status
-    assert np.array_equal(clone(found).fit(X, y).components_, learner.components_)
+        assert restored.trials_[0].passes[0].status is learner.trials_[0].passes[0].status
+    assert np.array_equal(clone(restored).fit(X, y).components_, learner.components_)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_fit_goes_on_after_the_way(way: Callable[..., Any], blobs: Data, tmp_path: Path) -> None:
+@pytest.mark.parametrize("copy_of", COPIES)
+def test_warm_start_continues_after_restoring(
+    copy_of: Callable[..., Any], blobs: Data, tmp_path: Path
+) -> None:
     X, y = blobs
     learner = BoostMetric(max_iter=5, warm_start=True).fit(X, y)
-    found = way(learner, tmp_path).fit(X, y)
-    assert np.array_equal(found.components_, learner.fit(X, y).components_)
+    restored = copy_of(learner, tmp_path).fit(X, y)
+    assert np.array_equal(restored.components_, learner.fit(X, y).components_)
 
 
 @pytest.mark.parametrize("learner", [BoostMetric(), BoostMetricCV()])
-def test_estimators_that_are_not_fitted_come_back(
+def test_unfitted_estimators_are_restored(
     learner: BoostMetric | BoostMetricCV, tmp_path: Path
 ) -> None:
-    for way in WAYS:
-        assert way(learner, tmp_path).get_params() == learner.get_params()
+    for copy_of in COPIES:
+        assert copy_of(learner, tmp_path).get_params() == learner.get_params()
 
 
 BOOSTMETRIC = [
@@ -352,14 +338,14 @@ BRUTE = KNeighborsClassifier(algorithm="brute")
     ],
     ids=["BoostMetric", "BoostMetricCV", "pipeline", "pipeline with a tree"],
 )
-def test_types_that_skops_must_trust(learner: Any, needed: list[str], blobs: Data) -> None:
+def test_skops_requires_trusted_types(learner: Any, needed: list[str], blobs: Data) -> None:
     skops: Any = pytest.importorskip("skops.io")
     X, y = blobs
     learner.fit(X, y)
     data = skops.dumps(learner)
     assert skops.get_untrusted_types(data=data) == needed
-    found = skops.loads(data, trusted=needed)
+    restored = skops.loads(data, trusted=needed)
     if isinstance(learner, Pipeline):
-        assert np.array_equal(found.predict_proba(X), learner.predict_proba(X))
+        assert np.array_equal(restored.predict_proba(X), learner.predict_proba(X))
     else:
-        assert np.array_equal(found.transform(X), learner.transform(X))
+        assert np.array_equal(restored.transform(X), learner.transform(X))
