@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from conftest import SMOOTH, blocks_of, read_only
@@ -24,7 +26,6 @@ from boostmetric.problem import (
     comparison_operator,
 )
 from boostmetric.problem.losses import is_mergeable
-from boostmetric.problem.step import Position
 
 DTYPES = [np.float32, np.float64]
 
@@ -64,11 +65,8 @@ def test_duals_are_not_negative(loss: Loss, weighted: bool, rng: np.random.Gener
 
 @every_loss
 @weighted_or_not
-@pytest.mark.parametrize("spread", [0.5, 5.0, 100.0])
-def test_losses_are_convex_along_segments(
-    loss: Loss, weighted: bool, spread: float, rng: np.random.Generator
-) -> None:
-    for _ in range(30):
+def test_loss_is_convex(loss: Loss, weighted: bool, rng: np.random.Generator) -> None:
+    for spread in 30 * [0.5, 5.0, 100.0]:
         one, weights = draw(rng, 10, weighted, spread)
         two, _ = draw(rng, 10, False, spread)
         t = rng.random()
@@ -78,21 +76,17 @@ def test_losses_are_convex_along_segments(
 
 @every_loss
 @weighted_or_not
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    "extremes", [[1e3], [-1e3], [1e4], [-1e4], [1e6], [-1e6], [-1e6, -1e3, 0, 1, 1e4, 1e6]], ids=str
-)
-def test_margins_of_any_size_give_finite_numbers(
-    loss: Loss, weighted: bool, dtype: type[np.floating], extremes: list[float]
-) -> None:
-    margins = np.array(extremes, dtype=dtype)
-    weights = np.linspace(0.5, 2, len(margins)).astype(dtype) if weighted else None
-    read_only(margins)
-    duals = loss.duals(margins, weights)
-    assert np.isfinite(loss.value(margins, weights))
-    assert np.isfinite(duals).all()
-    assert (duals >= 0).all()
-    assert duals.dtype == dtype
+def test_extreme_margins_give_finite_results(loss: Loss, weighted: bool) -> None:
+    extremes = [[1e3], [-1e3], [1e4], [-1e4], [1e6], [-1e6], [-1e6, -1e3, 0, 1, 1e4, 1e6]]
+    for dtype, values in product(DTYPES, extremes):
+        margins = np.array(values, dtype=dtype)
+        weights = np.linspace(0.5, 2, len(margins)).astype(dtype) if weighted else None
+        read_only(margins)
+        duals = loss.duals(margins, weights)
+        assert np.isfinite(loss.value(margins, weights))
+        assert np.isfinite(duals).all()
+        assert (duals >= 0).all()
+        assert duals.dtype == dtype
 
 
 @every_loss
@@ -125,22 +119,21 @@ def test_a_weight_stands_for_copies(loss: Loss, rng: np.random.Generator) -> Non
 
 @pytest.mark.parametrize("loss", [LOSSES[name] for name in SMOOTH], ids=SMOOTH)
 @weighted_or_not
-@pytest.mark.parametrize("cuts", [[], [1], [7, 8, 30]], ids=str)
-@pytest.mark.parametrize("spread", [1.0, 1e3])
-def test_blocks_merge_to_the_whole(
-    loss: Loss, weighted: bool, cuts: list[int], spread: float, rng: np.random.Generator
+def test_merge_gives_the_loss_of_all_blocks(
+    loss: Loss, weighted: bool, rng: np.random.Generator
 ) -> None:
-    margins, weights = draw(rng, 40, weighted, spread)
-    blocks = np.split(margins, cuts)
-    parts = [None] * len(blocks) if weights is None else np.split(weights, cuts)
-    values = np.array([loss.value(b, c) for b, c in zip(blocks, parts, strict=True)])
-    read_only(values)
-    value, shares = loss.merge(values)
-    duals = np.concatenate(
-        [s * loss.duals(b, c) for s, b, c in zip(shares, blocks, parts, strict=True)]
-    )
-    assert value == pytest.approx(loss.value(margins, weights), rel=1e-12, abs=1e-12)
-    assert duals == pytest.approx(loss.duals(margins, weights), rel=1e-12, abs=1e-300)
+    for cuts, spread in product(([], [1], [7, 8, 30]), (1.0, 1e3)):
+        margins, weights = draw(rng, 40, weighted, spread)
+        blocks = np.split(margins, cuts)
+        parts = [None] * len(blocks) if weights is None else np.split(weights, cuts)
+        values = np.array([loss.value(b, c) for b, c in zip(blocks, parts, strict=True)])
+        read_only(values)
+        value, shares = loss.merge(values)
+        duals = np.concatenate(
+            [s * loss.duals(b, c) for s, b, c in zip(shares, blocks, parts, strict=True)]
+        )
+        assert value == pytest.approx(loss.value(margins, weights), rel=1e-12, abs=1e-12)
+        assert duals == pytest.approx(loss.duals(margins, weights), rel=1e-12, abs=1e-300)
 
 
 @every_loss
@@ -178,7 +171,7 @@ def test_logistic_is_the_sum_of_the_logs(weighted: bool, rng: np.random.Generato
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", [1e3, -1e3, 1e4, -1e4, 1e6, -1e6])
+@pytest.mark.parametrize("size", [1e3, -1e3, 1e6, -1e6])
 def test_exponential_has_the_exact_limits(size: float, dtype: type[np.floating]) -> None:
     loss = Exponential()
     equal = np.full(4, size, dtype)
@@ -236,25 +229,24 @@ def away_from_kinks(rng: np.random.Generator, m: int) -> NDArray:
 
 @smooth_loss
 @weighted_or_not
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
 def test_curvature_is_the_derivative_of_the_duals(
-    loss: Loss, weighted: bool, dtype: type[np.floating], size: float, rng: np.random.Generator
+    loss: Loss, weighted: bool, rng: np.random.Generator
 ) -> None:
     margins, change = away_from_kinks(rng, 20), rng.standard_normal(20)
     weights = rng.uniform(0.1, 4.0, 20) if weighted else None
     length = 1e-5
     ahead, behind = (loss.duals(margins + t * change, weights) for t in (length, -length))
-    expected = -size * (ahead - behind) / (2 * length)
-    curvature = loss.curvature(
-        margins.astype(dtype),
-        (size * change).astype(dtype),
-        None if weights is None else weights.astype(dtype),
-    )
-    assert curvature.shape == (20,)
-    assert curvature.dtype == dtype
-    near = 1e-7 if dtype is np.float64 else 1e-5
-    assert curvature == pytest.approx(expected, rel=near, abs=near * np.abs(expected).max())
+    for dtype, size in product(DTYPES, (1e-3, 1.0, 1e3)):
+        expected = -size * (ahead - behind) / (2 * length)
+        curvature = loss.curvature(
+            margins.astype(dtype),
+            (size * change).astype(dtype),
+            None if weights is None else weights.astype(dtype),
+        )
+        assert curvature.shape == (20,)
+        assert curvature.dtype == dtype
+        near = 1e-7 if dtype is np.float64 else 1e-5
+        assert curvature == pytest.approx(expected, rel=near, abs=near * np.abs(expected).max())
 
 
 @smooth_loss
@@ -483,10 +475,9 @@ def test_chunks_of_a_loss_are_the_whole(
             operator = ComparisonOperator(X, comparisons, threads=threads)
             assert len(operator.chunks) == n_chunks
             made = block.Block(operator, loss, gaps, weights, threads)
-            position = Position(0, 0, (start,))
-            part = made.evaluate(position, with_scatter=True)
-            along = [made.along(position, directions[:, 0], coef) for coef in (0.0, 0.4)]
-            on_slice = made.on_slice(position, directions, 0.6, step.coefs, True)
+            part = made.query(0, 0, (start,), block.Block.evaluate, True)
+            along = [made.along(directions[:, 0], coef) for coef in (0.0, 0.4)]
+            on_slice = made.on_slice(directions, 0.6, step.coefs, True)
         margins = operator.values(Metric(directions, start.coefs)) - gaps
         assert part is not None
         assert part.value == pytest.approx(loss.value(margins, weights), rel=1e-12)

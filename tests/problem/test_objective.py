@@ -27,6 +27,7 @@ from boostmetric.problem import (
 
 N, D, M_TERMS, ALPHA = 14, 4, 45, 0.3
 LENGTH = 1e-5
+PENALTIES = ["trace", "frobenius"]
 
 
 class Oracle:
@@ -93,16 +94,19 @@ class Oracle:
         return ALPHA * penalty - self.scatter(M)
 
 
-def every_problem(test: Any) -> Any:
-    """All losses with and without gaps and weights, both penalties, in one block and in three."""
-    for names, values in (
-        ("loss", SMOOTH),
-        ("weighted", [False, True]),
-        ("regularizer", ["trace", "frobenius"]),
-        ("n_blocks", [1, 3]),
-    ):
-        test = pytest.mark.parametrize(names, values)(test)
-    return test
+# With and without gaps and weights, both penalties, in one block and in three.
+CASES = [
+    case
+    for number, loss in enumerate(SMOOTH)
+    for case in (
+        (loss, True, PENALTIES[number % 2], 3),
+        (loss, False, PENALTIES[number % 2 - 1], 1),
+        (loss, True, PENALTIES[number % 2 - 1], 1),
+    )
+]
+NAMES = ("loss", "weighted", "regularizer", "n_blocks")
+every_problem = pytest.mark.parametrize(NAMES, CASES)
+some_problems = pytest.mark.parametrize(NAMES, CASES[::2])
 
 
 def unit_columns(rng: np.random.Generator, k: int) -> NDArray:
@@ -201,7 +205,7 @@ def test_along(loss: str, weighted: bool, regularizer: str, n_blocks: int) -> No
         assert_is(problem.evaluate(), oracle, M)
 
 
-@every_problem
+@some_problems
 @pytest.mark.parametrize("measured", [True, False])
 def test_on_a_slice(
     loss: str,
@@ -238,7 +242,7 @@ def test_on_a_slice(
         assert_is(problem.evaluate(), oracle, M)
 
 
-@every_problem
+@some_problems
 @pytest.mark.parametrize("measured", [True, False])
 def test_a_step_to_where_a_slice_was_tried(
     loss: str,
@@ -297,7 +301,7 @@ def draw_basis(rng: np.random.Generator, d: int | None) -> tuple[NDArray | None,
     return basis, np.eye(D) if basis is None else basis
 
 
-@every_problem
+@some_problems
 @every_basis
 def test_evaluate_and_gradient_at_any_matrix(
     loss: str, weighted: bool, regularizer: str, n_blocks: int, d: int | None
@@ -325,7 +329,7 @@ def test_evaluate_and_gradient_at_any_matrix(
     assert_is(problem.evaluate(), oracle, after(np.zeros((D, D)), draw_steps()[1]))
 
 
-@every_problem
+@some_problems
 @every_basis
 def test_hessian_is_the_derivative_of_the_gradient(
     loss: str, weighted: bool, regularizer: str, n_blocks: int, d: int | None
@@ -350,7 +354,7 @@ def test_hessian_is_the_derivative_of_the_gradient(
         np.testing.assert_allclose(hessian, slope, rtol=1e-6, atol=1e-6)
 
 
-@every_problem
+@some_problems
 @every_basis
 def test_the_absolute_scatter_at_any_matrix(
     loss: str, weighted: bool, regularizer: str, n_blocks: int, d: int | None
@@ -391,7 +395,7 @@ def test_blocks_without_violations_do_not_count_in_the_absolute_scatter(
         assert found == pytest.approx([dual * sum(sizes[n_satisfied:])] * 2, rel=1e-12)
 
 
-@every_problem
+@some_problems
 @pytest.mark.parametrize("measured", [True, False])
 def test_response_sizes(
     loss: str,

@@ -212,7 +212,7 @@ class Block:
                 return np.zeros(1)
             part = operator.chunks[number]
             old = self._margins[part] + self._gaps[part]
-            return -np.sum(duals * old, dtype=np.float64, keepdims=True)
+            return np.array([-np.sum(duals * old, dtype=np.float64)])
 
         value_and_slope = self._try(Step(directions, coefs, scale), slope_in_scale)
         assert self._tried is not None

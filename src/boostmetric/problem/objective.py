@@ -240,7 +240,7 @@ class Objective:
             for number, result in zip(stale, again, strict=True):
                 results[number] = result
         self._n_sent = len(steps)
-        return results
+        return results  # type: ignore[return-value]
 
 
 def weighted_sum(factors: NDArray, arrays: Sequence[NDArray]) -> NDArray:
