@@ -137,9 +137,7 @@ def test_lost_block_gives_the_same_bits(
 
 @every_path
 @both_dtypes
-def test_a_block_that_is_lost_at_the_end_repeats_all_steps(
-    scales: tuple[float, ...], dtype: type[np.floating]
-) -> None:
+def test_lost_blocks_repeat_all_steps(scales: tuple[float, ...], dtype: type[np.floating]) -> None:
     problem, other = make(dtype=dtype), make(dtype=dtype)
     for step in draw_steps(scales, dtype):
         for each in (problem, other):
@@ -154,9 +152,7 @@ def test_a_block_that_is_lost_at_the_end_repeats_all_steps(
 
 @pytest.mark.parametrize("scale", [0.0, 0.7, 1.0])
 @both_dtypes
-def test_bits_do_not_depend_on_how_directions_were_measured(
-    scale: float, dtype: type[np.floating]
-) -> None:
+def test_bits_do_not_depend_on_known_measures(scale: float, dtype: type[np.floating]) -> None:
     """A block may know the first directions of a step from an earlier query."""
     problem, other = make(dtype=dtype), make(dtype=dtype)
     first, second = draw_steps((1.0, scale), dtype)
@@ -172,7 +168,7 @@ def test_bits_do_not_depend_on_how_directions_were_measured(
 
 
 @both_dtypes
-def test_a_block_that_is_lost_in_a_search_measures_the_same(dtype: type[np.floating]) -> None:
+def test_block_lost_during_a_search_gives_the_same_bits(dtype: type[np.floating]) -> None:
     problem, other = make(dtype=dtype), make(dtype=dtype)
     V = unit_columns(np.random.default_rng(5), 3 * D, dtype)
     for k in (D, 2 * D, 2 * D + 3, 3 * D):
@@ -184,7 +180,7 @@ def test_a_block_that_is_lost_in_a_search_measures_the_same(dtype: type[np.float
         assert found[1].tobytes() == expected[1].tobytes()
 
 
-def test_a_copy_of_a_block_repeats_the_steps() -> None:
+def test_copied_block_repeats_the_steps() -> None:
     problem, other = make(), make()
     for step in draw_steps((1.0, 0.7, 1.0)):
         for each in (problem, other):
@@ -196,7 +192,7 @@ def test_a_copy_of_a_block_repeats_the_steps() -> None:
     assert other.blocks[0].nbytes > other.blocks[0].operator.X.nbytes
 
 
-def test_a_late_block_is_sent_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stale_block_receives_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, other = make(), make()
     sent: list[tuple[int, int]] = []
     query = Block.query
@@ -224,7 +220,7 @@ def test_a_late_block_is_sent_all_steps(monkeypatch: pytest.MonkeyPatch) -> None
     assert sent == [(4, 4)] * 6
 
 
-def test_a_block_does_not_take_a_step_twice() -> None:
+def test_block_takes_each_step_once() -> None:
     block = make().blocks[0]
     steps = tuple(draw_steps((1.0, 0.7, 1.0)))
     whole = block.query(0, 0, steps, Block.evaluate, True)
@@ -270,7 +266,7 @@ def assert_equal(one: Evaluation, two: Evaluation) -> None:
 @pytest.mark.parametrize(
     ("dtype", "is_dense"), [(np.float32, False), (np.float64, True)], indirect=["is_dense"]
 )
-def test_restoring_gives_the_earlier_bits(
+def test_restore_gives_the_earlier_bits(
     scales: tuple[float, ...], dtype: type[np.floating], is_dense: bool
 ) -> None:
     problem = make(dtype=dtype)
@@ -287,7 +283,7 @@ def test_restoring_gives_the_earlier_bits(
 
 @pytest.mark.parametrize("scale", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize("n_back", [1, 2])
-def test_another_step_after_restoring(scale: float, n_back: int) -> None:
+def test_restore_then_another_step(scale: float, n_back: int) -> None:
     """As many steps as before, and no query in between: the blocks must see the difference."""
     problem, expected = make(), make()
     steps = draw_steps((1.0, 0.7, 1.0, scale))
@@ -305,7 +301,7 @@ def test_another_step_after_restoring(scale: float, n_back: int) -> None:
     assert bits(problem) == bits(expected)
 
 
-def test_another_replacement_after_restoring() -> None:
+def test_restore_then_another_replacement() -> None:
     problem, expected = make(), make()
     first, one, two = draw_steps((1.0, 0.0, 0.0))
     problem.take(first)
@@ -318,7 +314,7 @@ def test_another_replacement_after_restoring() -> None:
     assert bits(problem) == bits(expected)
 
 
-def test_what_was_tried_elsewhere_is_forgotten() -> None:
+def test_restore_discards_tried_steps() -> None:
     problem, expected = make(), make()
     start, (step, *_) = problem.M, draw_steps((1.0,))
     problem.take(step)
@@ -343,7 +339,7 @@ class NaNBelow(Logistic):
         return super().duals(margins, weights)
 
 
-def test_a_loss_that_returns_nan_is_named_and_the_blocks_can_go_back() -> None:
+def test_nan_loss_raises_and_blocks_can_be_restored() -> None:
     X, comparisons = draw()
     problem = blocks_of(X, comparisons, NaNBelow(-3.0), N_BLOCKS, REGULARIZERS["trace"](0.1))
     step, *_ = draw_steps((1.0,))

@@ -107,7 +107,7 @@ def tolerance(dtype: type[np.floating]) -> float:
     ("dtype", "D", "as_operator"),
     [(np.float32, 4, False), (np.float64, 1, True), (np.float64, 30, False)],
 )
-def test_scatter_is_the_sum_of_the_papers_matrices(
+def test_scatter_matches_the_papers_matrices(
     kind: str,
     dtype: type[np.floating],
     D: int,
@@ -133,7 +133,7 @@ def test_scatter_is_the_sum_of_the_papers_matrices(
 
 @every_kind
 @both_dtypes
-def test_responses_are_those_of_the_papers_matrices(
+def test_responses_match_the_papers_matrices(
     kind: str, dtype: type[np.floating], rng: np.random.Generator
 ) -> None:
     X, case = draw_points(rng, dtype), draw_case(kind, rng)
@@ -161,7 +161,7 @@ def test_margins_match_the_papers_matrices(
 
 
 @both_dtypes
-def test_margins_of_no_metric_are_the_gaps_alone(
+def test_margins_at_zero_are_minus_the_gaps(
     dtype: type[np.floating], rng: np.random.Generator
 ) -> None:
     X, case = draw_points(rng, dtype), draw_case("pairs", rng)
@@ -171,7 +171,7 @@ def test_margins_of_no_metric_are_the_gaps_alone(
 
 
 @every_kind
-def test_moving_all_points_changes_nothing(kind: str, rng: np.random.Generator) -> None:
+def test_operator_is_translation_invariant(kind: str, rng: np.random.Generator) -> None:
     X, case = np.round(draw_points(rng, np.float64), 6), draw_case(kind, rng)
     here, there = (ComparisonOperator(X + shift, case.comparisons) for shift in (0.0, 1e7))
     duals = rng.exponential(size=len(case.comparisons))
@@ -182,7 +182,7 @@ def test_moving_all_points_changes_nothing(kind: str, rng: np.random.Generator) 
 
 
 @pytest.mark.parametrize("n", [12, 40])
-def test_points_in_no_comparison_do_not_matter(n: int, rng: np.random.Generator) -> None:
+def test_unused_points_do_not_affect_the_scatter(n: int, rng: np.random.Generator) -> None:
     X, case = draw_points(rng, np.float64, n=n), draw_case("joined", rng, n=12)
     duals = rng.exponential(size=len(case.comparisons))
     expected = np.tensordot(duals, case.matrices(X), 1)
@@ -191,7 +191,7 @@ def test_points_in_no_comparison_do_not_matter(n: int, rng: np.random.Generator)
     )
 
 
-def test_comparisons_of_weight_zero_are_left_out(rng: np.random.Generator) -> None:
+def test_zero_weights_are_dropped(rng: np.random.Generator) -> None:
     X = draw_points(rng, np.float32, n=5)
     triplets, weights = [[0, 1, 2], [3, 1, 0], [4, 2, 1]], [0.0, 2.0, 0.5]
     gaps = [1.0, 2.0, 3.0]
@@ -217,7 +217,7 @@ def test_comparisons_of_weight_zero_are_left_out(rng: np.random.Generator) -> No
         (9, 8, "created for 9 points, but X has 8 rows"),
     ],
 )
-def test_points_must_be_those_of_the_comparisons(
+def test_wrong_number_of_points_is_rejected(
     n_points: int | None, n: int, message: str, rng: np.random.Generator
 ) -> None:
     comparisons = Comparisons.from_triplets([[0, 1, 7]], n_points=n_points)
@@ -374,7 +374,7 @@ def test_blocks_do_not_depend_on_the_number_of_threads(
     [(12, 1, 16), (23, 9, 2), (12, 20, 1), (23, 20, 16), (12, 10**6, 2)],
 )
 @every_kind_of_points
-def test_scatters_are_the_same_however_rows_are_divided(
+def test_scatter_does_not_depend_on_chunks(
     points: str,
     n: int,
     entries: int,
@@ -400,7 +400,7 @@ def test_scatters_are_the_same_however_rows_are_divided(
 @both_dtypes
 @every_kind_of_points
 @pytest.mark.parametrize("exponent", [-3, 10])
-def test_an_exponent_scales_all_results_exactly(
+def test_exponent_scales_all_results_exactly(
     points: str, exponent: int, dtype: type[np.floating]
 ) -> None:
     rng = np.random.default_rng(1)
@@ -420,7 +420,7 @@ def test_an_exponent_scales_all_results_exactly(
 
 @every_kind_of_points
 @pytest.mark.parametrize("size", [1e-30, 1e-3, 1.0, 1e5, 1e15])
-def test_the_exponent_makes_the_largest_coordinate_about_one(
+def test_default_exponent_scales_points_to_one(
     points: str, size: float, rng: np.random.Generator
 ) -> None:
     X, case = size * draw_points(rng, np.float64), draw_case("triplets", rng)
@@ -435,7 +435,7 @@ def test_the_exponent_makes_the_largest_coordinate_about_one(
     assert responses == pytest.approx(expected, rel=1e-10, abs=1e-10)
 
 
-def test_the_points_that_were_given_are_left_as_they_are(rng: np.random.Generator) -> None:
+def test_operator_does_not_modify_points(rng: np.random.Generator) -> None:
     X, case = 100 * draw_points(rng, np.float64), draw_case("triplets", rng)
     for given in (X, csr_array(X)):
         before = abs(given).sum()
@@ -443,7 +443,7 @@ def test_the_points_that_were_given_are_left_as_they_are(rng: np.random.Generato
         assert abs(given).sum() == before
 
 
-def test_the_order_of_the_points_does_not_matter(rng: np.random.Generator) -> None:
+def test_operator_does_not_depend_on_point_order(rng: np.random.Generator) -> None:
     X, rows = rng.normal(size=(14, 4)), np.array([rng.permutation(14)[:4] for _ in range(60)])
     order = rng.permutation(14)
     one, two = (

@@ -185,7 +185,6 @@ class Comparisons:
         <1 comparisons of 2 pairs>
         """
         rows = _indices("triplets", triplets, 3)
-        _check_far(rows, rows[:, ::2])
         return cls._from_ends(rows[:, :2], rows[:, ::2], gaps, weights, n_points)
 
     @classmethod
@@ -207,7 +206,6 @@ class Comparisons:
         <2 comparisons of 3 pairs>
         """
         rows = _indices("quadruplets", quadruplets, 4)
-        _check_far(rows, rows[:, 2:])
         return cls._from_ends(rows[:, :2], rows[:, 2:], gaps, weights, n_points)
 
     @classmethod
@@ -242,7 +240,6 @@ class Comparisons:
         assert squares is not None
         if (squares <= 0).any():
             raise ValueError(f"thresholds must be positive; got {squares.min():g}.")
-        _check_ends(rows)
         null = np.zeros_like(rows)
         return cls._from_ends(
             np.where(similar[:, None], rows, null),
@@ -281,7 +278,6 @@ class Comparisons:
         ([[0, 1], [0, 1]], [[0, 2], [1, 2]])
         """
         rows, who = _indices("pairs", pairs, 2), Labels.of(people).codes
-        _check_ends(rows)
         triplets = draw_triplets(rows, who, n_triplets, check_random_state(random_state))
         return cls.from_triplets(triplets, n_points=len(who))
 
@@ -402,25 +398,8 @@ def _warn_of_missing(labels: Labels, neighbors: NDArray, kind: str) -> None:
         )
 
 
-def _check_ends(rows: NDArray) -> None:
-    """Reject pairs of a point with itself."""
-    if len(itself := np.flatnonzero(rows[:, 0] == rows[:, 1])):
-        raise ValueError(
-            f"Pairs must consist of two points; pair {itself[0]} is {rows[itself[0]].tolist()}."
-        )
-
-
-def _check_far(rows: NDArray, far: NDArray) -> None:
-    """Reject far pairs of a point with itself: no distance is smaller than 0."""
-    if len(itself := np.flatnonzero(far[:, 0] == far[:, 1])):
-        raise ValueError(
-            f"The far pair of {len(itself)} comparisons is a point with itself; the first is "
-            f"comparison {itself[0]}, {rows[itself[0]].tolist()}. Drop these comparisons."
-        )
-
-
 def _indices(name: str, values: ArrayLike, width: int) -> NDArray:
-    """Convert `values` to an integer array (m, width) of row numbers."""
+    """Convert `values` to an integer array (m, width) of row numbers, without null far pairs."""
     rows = np.asarray(values)
     if rows.ndim != 2 or rows.shape[1] != width:
         raise ValueError(f"{name} must have shape (m, {width}); got {rows.shape}.")
@@ -430,4 +409,15 @@ def _indices(name: str, values: ArrayLike, width: int) -> NDArray:
         raise ValueError(f"{name} must contain integer row numbers of X; got fractions or NaN.")
     if rows.size and rows.min() < 0:
         raise ValueError(f"{name} must contain row numbers of X, which are >= 0; got {rows.min()}.")
-    return rows.astype(np.int64)
+    rows = rows.astype(np.int64)
+    # No distance is smaller than 0, that of a point to itself.
+    far = rows[:, ::2] if width == 3 else rows[:, -2:]
+    if len(itself := np.flatnonzero(far[:, 0] == far[:, 1])):
+        first, ends = itself[0], rows[itself[0]].tolist()
+        if width == 2:
+            raise ValueError(f"Pairs must consist of two points; pair {first} is {ends}.")
+        raise ValueError(
+            f"The far pair of {len(itself)} comparisons is a point with itself; the first is "
+            f"comparison {first}, {ends}. Drop these comparisons."
+        )
+    return rows
