@@ -99,9 +99,10 @@ class ComparisonOperator(Operator):
         super().__init__(len(comparisons), X.shape[1], X.dtype)
         self.threads = Threads(1) if threads is None else threads
         # 1) an order of the points in which the points of a pair are close together; pairs by row
-        order = near_order(comparisons.pairs, n)
-        place = np.argsort(order)
-        ends = np.sort(place[comparisons.pairs], axis=1)
+        pairs, m = comparisons.pairs, len(comparisons)
+        graph = csr_matrix((np.ones(len(pairs), dtype=np.int8), tuple(pairs.T)), shape=(n, n))
+        order = np.asarray(reverse_cuthill_mckee((graph + graph.T).tocsr(), symmetric_mode=True))
+        ends = np.sort(np.argsort(order)[pairs], axis=1)
         by_row = np.lexsort((ends[:, 1], ends[:, 0]))
         pair = np.argsort(by_row)
         self.X: Points = X[order] if is_centered else centered(X, order)
@@ -124,13 +125,17 @@ class ComparisonOperator(Operator):
         self._columns = np.empty(len(self._i) + n, dtype=np.int32)
         self._columns[self._slots] = self._j
         self._columns[self._row_starts[:-1]] = points[:-1]
-        # 3) far minus near, for chunks of comparisons, and its adjoint, for chunks of pairs
-        self.chunks = even_chunks(len(comparisons), MIN_CHUNK)
+        # 3) the matrix E with 1 at (r, far_r) and −1 at (r, near_r), in chunks of comparisons, and
+        # its transpose, in chunks of pairs
+        columns = pair[np.stack([comparisons.far, comparisons.near], axis=1)].astype(np.int32)
+        entries = np.tile(np.array([1, -1], dtype=X.dtype), m)
+        starts = np.arange(0, 2 * m + 1, 2, dtype=np.int32)
+        E = csr_matrix((entries, columns.ravel(), starts), shape=(m, len(pair)))
+        transpose = E.T.tocsr()
+        self.chunks = even_chunks(m, MIN_CHUNK)
         self.measure_chunks = even_chunks(len(pair), MIN_CHUNK)
-        expand = incidence(pair[comparisons.far], pair[comparisons.near], len(pair), X.dtype)
-        collect = expand.T.tocsr()
-        self.expansion = [expand[part] for part in self.chunks]
-        self.adjoint = [collect[part] for part in self.measure_chunks]
+        self.expansion = [E[part] for part in self.chunks]
+        self.adjoint = [transpose[part] for part in self.measure_chunks]
 
     def project(self, basis: NDArray) -> Operator:
         """The same comparisons of the points X·basis, for a basis of shape (D, d)."""
@@ -295,27 +300,3 @@ def even_chunks(n: int, least: int) -> list[slice]:
     """
     n_chunks = 1 << (min(MAX_CHUNKS, max(1, n // least)).bit_length() - 1)
     return chunks(n, -(-n // n_chunks))
-
-
-def incidence(far: NDArray, near: NDArray, n_pairs: int, dtype: np.dtype) -> csr_matrix:
-    """The matrix (m, P) with 1 at (r, far_r) and −1 at (r, near_r).
-
-    >>> incidence(np.array([1, 2]), np.array([0, 0]), 3, np.dtype(float)).toarray()
-    array([[-1.,  1.,  0.],
-           [-1.,  0.,  1.]])
-    """
-    entries = np.tile(np.array([1, -1], dtype=dtype), len(far))
-    columns = np.stack([far, near], axis=1).astype(np.int32).ravel()
-    starts = np.arange(0, 2 * len(far) + 1, 2, dtype=np.int32)
-    return csr_matrix((entries, columns, starts), shape=(len(far), n_pairs))
-
-
-def near_order(pairs: NDArray, n: int) -> NDArray:
-    """An order of n points in which the points of a pair are close together.
-
-    >>> near_order(np.array([[0, 2], [1, 3], [2, 3]]), 4).tolist()
-    [1, 3, 2, 0]
-    """
-    ones = np.ones(len(pairs), dtype=np.int8)
-    upper = csr_matrix((ones, (pairs[:, 0], pairs[:, 1])), shape=(n, n))
-    return np.asarray(reverse_cuthill_mckee((upper + upper.T).tocsr(), symmetric_mode=True))
