@@ -23,8 +23,6 @@ from boostmetric.problem import (
     Regularizer,
     as_loss,
 )
-from boostmetric.problem.objective import check_gaps, check_weights
-from boostmetric.problem.step import Position
 from boostmetric.solvers import Boosting
 
 SMOOTH = [name for name, loss in LOSSES.items() if "stagewise" in loss.solvers]
@@ -85,26 +83,23 @@ def block_of(
 ) -> Block:
     """A new block of comparisons."""
     operator = ComparisonOperator(X, comparisons, exponent=exponent, threads=threads)
-    m, dtype = operator.n_matrices, operator.dtype
-    gaps = check_gaps(comparisons.gaps, m, dtype)
-    weights = check_weights(comparisons.weights, m, dtype)
-    return Block(operator, loss, gaps, weights, threads)
+    return Block(operator, loss, comparisons.gaps, comparisons.weights, threads)
 
 
 def margins_of(fit: Boosting) -> NDArray:
     """The margins of all comparisons at the metric of a fit that has one block."""
-    return block_at(fit.problem)._margins
+    return block_at(fit.problem).margins_and_duals()[0]
 
 
 def duals_of(fit: Boosting) -> NDArray:
     """The duals of all comparisons there."""
-    return block_at(fit.problem)._loss_here()[1]
+    return block_at(fit.problem).margins_and_duals()[1]
 
 
 def block_at(problem: Objective) -> Block:
     """The only block of an objective, after all steps."""
     M, block = problem.M, problem.single_block()
-    assert block._follow(Position(M.epoch, 0, M.steps))
+    block.query(M.epoch, 0, M.steps, Block.margins_and_duals)
     return block
 
 

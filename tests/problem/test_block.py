@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,12 +22,10 @@ from boostmetric.problem import (
     Step,
     Sum,
 )
-from boostmetric.problem.step import Position
 
 N, D, M_TERMS, N_BLOCKS = 40, 18, 120, 3
 
 both_dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
-some_losses = pytest.mark.parametrize("loss", ["exponential", "smoothed_hinge"])
 
 
 @pytest.fixture
@@ -38,7 +35,7 @@ def is_dense(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return bool(request.param)
 
 
-sizes = pytest.mark.parametrize("is_dense", [True, False], indirect=True)
+Steps = tuple[Step, ...]
 
 
 def draw(dtype: type[np.floating] = np.float64) -> tuple[NDArray, Comparisons]:
@@ -121,27 +118,26 @@ every_path = pytest.mark.parametrize("scales", SCALES.values(), ids=SCALES)
 
 
 @every_path
-@both_dtypes
-@sizes
-@some_losses
-@pytest.mark.parametrize("lost", [1])
-def test_a_block_that_was_lost_gives_the_same_bits(
-    scales: tuple[float, ...], dtype: type[np.floating], loss: str, lost: int, is_dense: bool
+@pytest.mark.parametrize(
+    ("loss", "dtype", "is_dense"),
+    [("exponential", np.float32, True), ("smoothed_hinge", np.float64, False)],
+    indirect=["is_dense"],
+)
+def test_lost_block_gives_the_same_bits(
+    scales: tuple[float, ...], dtype: type[np.floating], loss: str, is_dense: bool
 ) -> None:
     problem, other = make(loss, dtype), make(loss, dtype)
     for step in draw_steps(scales, dtype):
         for each in (problem, other):
             search(each, step)
             each.take(step)
-        replace_block(other, lost, dtype)
+        replace_block(other, 1, dtype)
         assert bits(other) == bits(problem)
 
 
 @every_path
 @both_dtypes
-def test_a_block_that_is_lost_at_the_end_repeats_all_steps(
-    scales: tuple[float, ...], dtype: type[np.floating]
-) -> None:
+def test_lost_blocks_repeat_all_steps(scales: tuple[float, ...], dtype: type[np.floating]) -> None:
     problem, other = make(dtype=dtype), make(dtype=dtype)
     for step in draw_steps(scales, dtype):
         for each in (problem, other):
@@ -156,9 +152,7 @@ def test_a_block_that_is_lost_at_the_end_repeats_all_steps(
 
 @pytest.mark.parametrize("scale", [0.0, 0.7, 1.0])
 @both_dtypes
-def test_bits_do_not_depend_on_how_directions_were_measured(
-    scale: float, dtype: type[np.floating]
-) -> None:
+def test_bits_do_not_depend_on_known_measures(scale: float, dtype: type[np.floating]) -> None:
     """A block may know the first directions of a step from an earlier query."""
     problem, other = make(dtype=dtype), make(dtype=dtype)
     first, second = draw_steps((1.0, scale), dtype)
@@ -174,7 +168,7 @@ def test_bits_do_not_depend_on_how_directions_were_measured(
 
 
 @both_dtypes
-def test_a_block_that_is_lost_in_a_search_measures_the_same(dtype: type[np.floating]) -> None:
+def test_block_lost_during_a_search_gives_the_same_bits(dtype: type[np.floating]) -> None:
     problem, other = make(dtype=dtype), make(dtype=dtype)
     V = unit_columns(np.random.default_rng(5), 3 * D, dtype)
     for k in (D, 2 * D, 2 * D + 3, 3 * D):
@@ -186,7 +180,7 @@ def test_a_block_that_is_lost_in_a_search_measures_the_same(dtype: type[np.float
         assert found[1].tobytes() == expected[1].tobytes()
 
 
-def test_a_copy_of_a_block_repeats_the_steps() -> None:
+def test_copied_block_repeats_the_steps() -> None:
     problem, other = make(), make()
     for step in draw_steps((1.0, 0.7, 1.0)):
         for each in (problem, other):
@@ -198,16 +192,16 @@ def test_a_copy_of_a_block_repeats_the_steps() -> None:
     assert other.blocks[0].nbytes > other.blocks[0].operator.X.nbytes
 
 
-def test_a_late_block_is_sent_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stale_block_receives_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, other = make(), make()
     sent: list[tuple[int, int]] = []
-    evaluate = Block.evaluate
+    query = Block.query
 
-    def recording(self: Block, position: Position, with_scatter: bool) -> Any:
-        sent.append((position.first, position.last))
-        return evaluate(self, position, with_scatter)
+    def recording(self: Block, epoch: int, first: int, steps: Steps, *query_args: Any) -> Any:
+        sent.append((first, first + len(steps)))
+        return query(self, epoch, first, steps, *query_args)
 
-    monkeypatch.setattr(Block, "evaluate", recording)
+    monkeypatch.setattr(Block, "query", recording)
     for step in draw_steps((1.0, 0.7, 1.0)):
         for each in (problem, other):
             each.take(step)
@@ -226,45 +220,38 @@ def test_a_late_block_is_sent_all_steps(monkeypatch: pytest.MonkeyPatch) -> None
     assert sent == [(4, 4)] * 6
 
 
-def test_a_block_does_not_take_a_step_twice() -> None:
+def test_block_takes_each_step_once() -> None:
     block = make().blocks[0]
     steps = tuple(draw_steps((1.0, 0.7, 1.0)))
-    whole = block.evaluate(Position(0, 0, steps), True)
+    whole = block.query(0, 0, steps, Block.evaluate, True)
     assert whole is not None
     for first in (0, 1, 2, 3):
-        again = block.evaluate(Position(0, first, steps[first:]), True)
+        again = block.query(0, first, steps[first:], Block.evaluate, True)
         assert again is not None
         assert again.value == whole.value
 
 
 @pytest.mark.parametrize(
-    ("position", "is_known"),
+    ("epoch", "first", "last", "is_known"),
     [
-        (lambda steps: Position(0, 0, steps), True),
-        (lambda steps: Position(0, 2, steps[2:]), True),
-        (lambda steps: Position(0, 3, steps[3:]), False),
-        (lambda steps: Position(0, 1, steps[1:2]), True),
-        (lambda steps: Position(0, 1, ()), False),
-        (lambda steps: Position(1, 1, steps[1:]), False),
-        (lambda steps: Position(1, 0, steps), True),
+        (0, 0, 4, True),
+        (0, 2, 4, True),
+        (0, 3, 4, False),
+        (0, 1, 2, True),
+        (0, 1, 1, False),
+        (1, 1, 4, False),
+        (1, 0, 4, True),
     ],
 )
-def test_a_block_says_whether_it_knows_the_steps_before(
-    position: Callable[[tuple[Step, ...]], Position], is_known: bool
+def test_query_returns_none_without_earlier_steps(
+    epoch: int, first: int, last: int, is_known: bool
 ) -> None:
     block, steps = make().blocks[0], tuple(draw_steps((1.0,) * 4))
-    assert block.evaluate(Position(0, 0, steps[:2]), True) is not None
-    V = steps[0].directions
-    queries: list[Callable[[Position], Any]] = [
-        lambda at: block.evaluate(at, True),
-        lambda at: block.scatter_product(at, V),
-        lambda at: block.along(at, V[:, 0], 1.0),
-        lambda at: block.on_slice(at, V, 1.0, np.ones(1), True),
-        lambda at: block.largest_value(at, V, 1.0, np.ones(1)),
-    ]
-    for query in queries:
-        assert (query(position(steps)) is not None) == is_known
-        block.evaluate(Position(0, 0, steps[:2]), True)
+    assert block.query(0, 0, steps[:2], Block.evaluate, True) is not None
+    found = block.query(epoch, first, steps[first:last], Block.evaluate, True)
+    assert (found is not None) == is_known
+    if found is not None:
+        assert found.value == make().blocks[0].query(0, 0, steps[:last], Block.evaluate, True).value
 
 
 def assert_equal(one: Evaluation, two: Evaluation) -> None:
@@ -276,9 +263,10 @@ def assert_equal(one: Evaluation, two: Evaluation) -> None:
 
 
 @every_path
-@both_dtypes
-@sizes
-def test_restoring_gives_the_earlier_bits(
+@pytest.mark.parametrize(
+    ("dtype", "is_dense"), [(np.float32, False), (np.float64, True)], indirect=["is_dense"]
+)
+def test_restore_gives_the_earlier_bits(
     scales: tuple[float, ...], dtype: type[np.floating], is_dense: bool
 ) -> None:
     problem = make(dtype=dtype)
@@ -295,7 +283,7 @@ def test_restoring_gives_the_earlier_bits(
 
 @pytest.mark.parametrize("scale", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize("n_back", [1, 2])
-def test_another_step_after_restoring(scale: float, n_back: int) -> None:
+def test_restore_then_another_step(scale: float, n_back: int) -> None:
     """As many steps as before, and no query in between: the blocks must see the difference."""
     problem, expected = make(), make()
     steps = draw_steps((1.0, 0.7, 1.0, scale))
@@ -313,7 +301,7 @@ def test_another_step_after_restoring(scale: float, n_back: int) -> None:
     assert bits(problem) == bits(expected)
 
 
-def test_another_replacement_after_restoring() -> None:
+def test_restore_then_another_replacement() -> None:
     problem, expected = make(), make()
     first, one, two = draw_steps((1.0, 0.0, 0.0))
     problem.take(first)
@@ -326,7 +314,7 @@ def test_another_replacement_after_restoring() -> None:
     assert bits(problem) == bits(expected)
 
 
-def test_what_was_tried_elsewhere_is_forgotten() -> None:
+def test_restore_discards_tried_steps() -> None:
     problem, expected = make(), make()
     start, (step, *_) = problem.M, draw_steps((1.0,))
     problem.take(step)
@@ -351,7 +339,7 @@ class NaNBelow(Logistic):
         return super().duals(margins, weights)
 
 
-def test_a_loss_that_returns_nan_is_named_and_the_blocks_can_go_back() -> None:
+def test_nan_loss_raises_and_blocks_can_be_restored() -> None:
     X, comparisons = draw()
     problem = blocks_of(X, comparisons, NaNBelow(-3.0), N_BLOCKS, REGULARIZERS["trace"](0.1))
     step, *_ = draw_steps((1.0,))

@@ -66,7 +66,7 @@ def scales_that_balance() -> tuple[NDArray, NDArray]:
 
 
 @pytest.mark.parametrize(("n_targets", "n_impostors"), [(3, 3), (1, 1), (2, 4), (5, 1)])
-def test_from_labels_is_the_loop(
+def test_from_labels_matches_a_loop(
     blobs: tuple[NDArray, NDArray], n_targets: int, n_impostors: int
 ) -> None:
     X, y = blobs
@@ -88,7 +88,7 @@ def test_from_labels_is_the_loop(
     ],
     ids=["iris", "wine", "balance"],
 )
-def test_numbers_of_triplets_are_the_papers(
+def test_number_of_triplets_matches_the_paper(
     load: Callable[[], tuple[NDArray, NDArray]], n: int, m: int, rng: np.random.Generator
 ) -> None:
     X, y = load()
@@ -96,7 +96,7 @@ def test_numbers_of_triplets_are_the_papers(
     assert len(Comparisons.from_labels(X[chosen], y[chosen])) == m
 
 
-def test_threads_do_not_change_the_comparisons(blobs: tuple[NDArray, NDArray]) -> None:
+def test_from_labels_does_not_depend_on_threads(blobs: tuple[NDArray, NDArray]) -> None:
     one, two = (Comparisons.from_labels(*blobs, n_jobs=n) for n in (1, 2))
     assert statements(one) == statements(two)
 
@@ -113,7 +113,9 @@ def test_threads_do_not_change_the_comparisons(blobs: tuple[NDArray, NDArray]) -
     ],
     ids=["str", "bool", "object of str", "object of int", "float", "list"],
 )
-def test_labels_of_any_type(rename: Callable[[NDArray], Any], rng: np.random.Generator) -> None:
+def test_from_labels_accepts_any_label_type(
+    rename: Callable[[NDArray], Any], rng: np.random.Generator
+) -> None:
     X, y = rng.normal(size=(40, 3)), rng.permutation(np.arange(40) % 2)
     read_only(X, y)
     expected = Comparisons.from_labels(X, y)
@@ -121,7 +123,7 @@ def test_labels_of_any_type(rename: Callable[[NDArray], Any], rng: np.random.Gen
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32, np.float64])
-def test_differences_of_unsigned_integers_do_not_wrap_around(dtype: type[np.generic]) -> None:
+def test_unsigned_integers_do_not_overflow(dtype: type[np.generic]) -> None:
     X = np.array([[0], [250], [5], [255]], dtype=dtype)
     read_only(X)
     comparisons = Comparisons.from_labels(X, [0, 1, 0, 1], 1, 1)
@@ -133,13 +135,13 @@ def test_differences_of_unsigned_integers_do_not_wrap_around(dtype: type[np.gene
     ]
 
 
-def test_boolean_features_and_lists_are_numbers() -> None:
+def test_from_labels_accepts_booleans_and_lists() -> None:
     lists = [[False, True], [True, True], [False, False], [True, False]]
     comparisons = Comparisons.from_labels(lists, list("aabb"), 1, 1)
     assert ends(comparisons) == mined_by_loop(np.array(lists, float), np.array(list("aabb")), 1, 1)
 
 
-def test_a_duplicate_is_not_a_target() -> None:
+def test_duplicates_are_not_targets() -> None:
     X = np.array([[0.0], [0.0], [2.0], [5.0], [6.0]])
     comparisons = Comparisons.from_labels(X, [0, 0, 0, 1, 1], 1, 1)
     near = {near for near, _, _, _ in statements(comparisons)}
@@ -154,7 +156,7 @@ def weight_by_place(comparisons: Comparisons, X: NDArray) -> dict[object, float]
     return total
 
 
-def test_weight_two_is_the_point_given_twice(rng: np.random.Generator) -> None:
+def test_weight_two_equals_a_repeated_point(rng: np.random.Generator) -> None:
     X, y = rng.normal(size=(45, 3)), rng.permutation(np.arange(45) % 3)
     doubled = rng.permutation(45)[:20]
     weight = np.ones(45)
@@ -167,7 +169,7 @@ def test_weight_two_is_the_point_given_twice(rng: np.random.Generator) -> None:
     assert len(weighted) + 9 * 20 == len(repeated)
 
 
-def test_a_point_of_weight_zero_takes_no_part(blobs: tuple[NDArray, NDArray]) -> None:
+def test_points_of_weight_zero_are_ignored(blobs: tuple[NDArray, NDArray]) -> None:
     X, y = blobs
     weight = np.tile([0.0, 0.5, 3.0], len(X) // 3)
     kept = np.flatnonzero(weight)
@@ -177,7 +179,7 @@ def test_a_point_of_weight_zero_takes_no_part(blobs: tuple[NDArray, NDArray]) ->
     assert weight_by_place(weighted, X) == weight_by_place(alone, X[kept])
 
 
-def test_a_comparison_has_the_weight_of_its_first_point() -> None:
+def test_comparison_has_the_weight_of_its_anchor() -> None:
     X = np.array([[0.0], [1.0], [4.0], [5.5]])
     comparisons = Comparisons.from_labels(X, [0, 0, 1, 1], 1, 1, sample_weight=[1, 2, 3, 4])
     assert sorted(statements(comparisons)) == [
@@ -188,7 +190,7 @@ def test_a_comparison_has_the_weight_of_its_first_point() -> None:
     ]
 
 
-def test_a_class_with_few_points_gives_a_warning_that_names_it(rng: np.random.Generator) -> None:
+def test_small_class_is_named_in_a_warning(rng: np.random.Generator) -> None:
     X, y = rng.normal(size=(12, 2)), np.array(["few"] * 3 + ["many"] * 9)
     with pytest.warns(UserWarning, match=r"class 'few' have 2 of 3 targets \(1 class"):
         comparisons = Comparisons.from_labels(X, y)
@@ -199,7 +201,7 @@ def test_a_class_with_few_points_gives_a_warning_that_names_it(rng: np.random.Ge
     assert ends(comparisons) == mined_by_loop(X, y, 1, 4)
 
 
-def test_a_class_of_duplicates_only_gives_a_warning(rng: np.random.Generator) -> None:
+def test_class_of_duplicates_gives_a_warning(rng: np.random.Generator) -> None:
     X, y = rng.normal(size=(10, 2)), np.repeat([7, 8], 5)
     X[:5] = 0
     with pytest.warns(UserWarning, match=r"class 7 have 0 of 1 targets"):
@@ -219,7 +221,7 @@ def test_a_class_of_duplicates_only_gives_a_warning(rng: np.random.Generator) ->
         ([[0.0], [1.0]], [[0], [1]], r"n labels; got \(2, 1\) and \(2, 1\)"),
     ],
 )
-def test_labels_that_allow_no_comparison(X: Any, y: Any, message: str) -> None:
+def test_invalid_labels_are_rejected(X: Any, y: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Comparisons.from_labels(X, y)
 
@@ -235,12 +237,12 @@ def test_labels_that_allow_no_comparison(X: Any, y: Any, message: str) -> None:
         (["a", "b", "c", "d"], "sample_weight must be numbers; got"),
     ],
 )
-def test_bad_sample_weights(weight: Any, message: str) -> None:
+def test_invalid_sample_weights_are_rejected(weight: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Comparisons.from_labels([[0], [1], [2], [3]], [0, 0, 1, 1], 1, 1, sample_weight=weight)
 
 
-def test_only_duplicates_leave_no_comparison() -> None:
+def test_only_duplicates_are_rejected() -> None:
     with (
         pytest.warns(UserWarning, match=r"have 0 of \d targets"),
         pytest.raises(ValueError, match="At least one comparison is required"),
@@ -250,7 +252,7 @@ def test_only_duplicates_leave_no_comparison() -> None:
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8, np.float64])
 @pytest.mark.parametrize("width", [3, 4])
-def test_index_rows_make_a_canonical_table(
+def test_pairs_are_sorted_and_distinct(
     dtype: type[np.generic], width: int, rng: np.random.Generator
 ) -> None:
     rows = np.array([rng.permutation(9)[:width] for _ in range(60)]).astype(dtype)
@@ -267,13 +269,13 @@ def test_index_rows_make_a_canonical_table(
     assert repr(comparisons) == f"<60 comparisons of {len(comparisons.pairs)} pairs>"
 
 
-def test_a_point_with_itself_is_the_null_pair() -> None:
+def test_point_with_itself_is_the_null_pair() -> None:
     comparisons = Comparisons.from_quadruplets([[5, 5, 1, 2], [7, 7, 4, 3]])
     assert [s[:2] for s in statements(comparisons)] == [((0, 0), (1, 2)), ((0, 0), (3, 4))]
     assert_canonical(comparisons)
 
 
-def test_pairs_are_comparisons_with_the_null_pair() -> None:
+def test_from_pairs_compares_with_the_null_pair() -> None:
     comparisons = Comparisons.from_pairs(
         [[2, 1], [0, 3], [1, 2]], [1, -1, -1], thresholds=[4.0, 9.0, 5.0], weights=[1.0, 2.0, 3.0]
     )
@@ -285,26 +287,26 @@ def test_pairs_are_comparisons_with_the_null_pair() -> None:
     assert_canonical(comparisons)
 
 
-def test_one_threshold_holds_for_all_pairs() -> None:
+def test_default_threshold_is_one() -> None:
     comparisons = Comparisons.from_pairs([[0, 1], [1, 2]], [1, -1])
     assert [gap for _, _, gap, _ in statements(comparisons)] == [-1.0, 1.0]
 
 
 @pytest.mark.parametrize(("given", "held"), [(None, [0, 0]), (-2, [-2, -2]), ([1, -3], [1, -3])])
-def test_gaps_are_a_number_or_one_each(given: Any, held: list[float]) -> None:
+def test_gaps_are_scalar_or_per_comparison(given: Any, held: list[float]) -> None:
     comparisons = Comparisons.from_triplets([[0, 1, 2], [2, 1, 0]], gaps=given)
     assert [gap for _, _, gap, _ in statements(comparisons)] == held
 
 
 @pytest.mark.parametrize(("given", "held"), [(None, [1, 1]), (2, [2, 2]), ([0, 3], [0, 3])])
-def test_weights_are_a_number_or_one_each(given: Any, held: list[float]) -> None:
+def test_weights_are_scalar_or_per_comparison(given: Any, held: list[float]) -> None:
     comparisons = Comparisons.from_quadruplets([[0, 1, 2, 3], [2, 1, 0, 3]], weights=given)
     assert [weight for _, _, _, weight in statements(comparisons)] == held
 
 
 @pytest.mark.parametrize("gaps", [(None, None), (None, 2.0), (-1.5, None), (1.0, 2.0)])
 @pytest.mark.parametrize("weights", [(None, None), (None, 0.5), (3.0, None), (3.0, 0.5)])
-def test_joined_sets_are_one_after_the_other(
+def test_add_concatenates_comparisons(
     gaps: tuple[float | None, float | None], weights: tuple[float | None, float | None]
 ) -> None:
     one = Comparisons.from_triplets([[4, 1, 2], [3, 2, 1]], gaps=gaps[0], weights=weights[0])
@@ -319,14 +321,14 @@ def test_joined_sets_are_one_after_the_other(
 @pytest.mark.parametrize(
     ("n_points", "expected"), [((None, None), None), ((7, None), 7), ((None, 7), 7), ((7, 7), 7)]
 )
-def test_joined_sets_keep_the_number_of_points(
+def test_add_keeps_the_number_of_points(
     n_points: tuple[int | None, int | None], expected: int | None
 ) -> None:
     one, two = (Comparisons.from_triplets([[0, 1, 2]], n_points=n) for n in n_points)
     assert (one + two).n_points == expected
 
 
-def test_only_comparisons_can_be_joined() -> None:
+def test_add_rejects_other_operands() -> None:
     one = Comparisons.from_triplets([[0, 1, 2]], n_points=3)
     with pytest.raises(ValueError, match="Comparisons of 3 and 4 points cannot be joined"):
         one + Comparisons.from_triplets([[0, 1, 2]], n_points=4)
@@ -337,7 +339,7 @@ def test_only_comparisons_can_be_joined() -> None:
 @pytest.mark.parametrize(
     "rows", [np.array([3, 0, 3]), slice(1, None, 2), np.arange(5) % 2 == 0], ids=str
 )
-def test_selection_keeps_what_belongs_to_a_comparison(rows: NDArray | slice) -> None:
+def test_getitem_keeps_gaps_and_weights(rows: NDArray | slice) -> None:
     triplets = [[0, 1, 2], [3, 1, 2], [2, 1, 0], [4, 0, 3], [1, 4, 2]]
     comparisons = Comparisons.from_triplets(
         triplets, gaps=np.arange(5.0), weights=np.arange(1.0, 6.0), n_points=5
@@ -379,7 +381,7 @@ INTEGERS = "triplets must contain integer row numbers of X"
         ),
     ],
 )
-def test_bad_triplets(triplets: Any, message: str) -> None:
+def test_invalid_triplets_are_rejected(triplets: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Comparisons.from_triplets(triplets)
 
@@ -395,7 +397,7 @@ def test_bad_triplets(triplets: Any, message: str) -> None:
         ),
     ],
 )
-def test_bad_quadruplets(quadruplets: Any, message: str) -> None:
+def test_invalid_quadruplets_are_rejected(quadruplets: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Comparisons.from_quadruplets(quadruplets)
 
@@ -416,7 +418,7 @@ def test_bad_quadruplets(quadruplets: Any, message: str) -> None:
         (np.empty((0, 2)), [], 1.0, "At least one comparison is required"),
     ],
 )
-def test_bad_pairs(pairs: Any, y: Any, thresholds: Any, message: str) -> None:
+def test_invalid_pairs_are_rejected(pairs: Any, y: Any, thresholds: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Comparisons.from_pairs(pairs, y, thresholds=thresholds)
 
@@ -433,17 +435,17 @@ def test_bad_pairs(pairs: Any, y: Any, thresholds: Any, message: str) -> None:
         ([None, "x"], r"must be numbers; got \[None, 'x'\]"),
     ],
 )
-def test_bad_numbers_of_comparisons(name: str, values: Any, message: str) -> None:
+def test_invalid_gaps_and_weights_are_rejected(name: str, values: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"{name} {message}"):
         Comparisons.from_triplets([[0, 1, 2], [2, 1, 0]], **{name: values})
 
 
-def test_weights_must_not_be_negative() -> None:
+def test_negative_weights_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"weights must be >= 0, got values between -0\.5 and"):
         Comparisons.from_triplets([[0, 1, 2], [2, 1, 0]], weights=[1.0, -0.5])
 
 
-def test_comparisons_of_other_points_are_refused() -> None:
+def test_check_points_rejects_other_points() -> None:
     comparisons = Comparisons.from_triplets([[0, 1, 5]], n_points=8)
     comparisons.check_points(8)
     Comparisons.from_triplets([[0, 1, 5]]).check_points(6)
@@ -458,12 +460,12 @@ def test_comparisons_of_other_points_are_refused() -> None:
 @pytest.mark.parametrize(
     ("numbers", "message"), [((0, 1), "'n_targets' parameter"), ((1, -1), "n_impostors")]
 )
-def test_numbers_of_neighbors_are_at_least_one(numbers: tuple[int, int], message: str) -> None:
+def test_zero_neighbors_are_rejected(numbers: tuple[int, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Comparisons.from_labels([[0], [1], [2], [3]], [0, 0, 1, 1], *numbers)
 
 
-def test_a_selection_names_only_its_own_points() -> None:
+def test_getitem_keeps_only_used_pairs() -> None:
     chosen = Comparisons.from_triplets([[0, 1, 2], [7, 8, 9]])[:1]
     assert chosen.pairs.tolist() == [[0, 1], [0, 2]]
     chosen.check_points(3)
@@ -481,7 +483,7 @@ PEOPLE = list("abacabbdea")
 PEOPLE_PAIRS = [[0, 2], [2, 0], [4, 2], [1, 5], [5, 6], [0, 1], [3, 7], [9, 3]]
 
 
-def test_from_people_draws_from_all_triplets_of_the_images_in_pairs() -> None:
+def test_from_people_draws_from_all_triplets() -> None:
     expected = people_by_loop(PEOPLE_PAIRS, PEOPLE)
     assert not any(8 in triplet for triplet in expected)  # which no pair names
     every = Comparisons.from_people(PEOPLE_PAIRS, PEOPLE, len(expected), random_state=0)
@@ -498,7 +500,7 @@ def test_from_people_draws_from_all_triplets_of_the_images_in_pairs() -> None:
     assert {(near, far) for near, far, _, _ in some[0]} <= set(wanted)
 
 
-def test_from_people_draws_every_triplet_as_often() -> None:
+def test_from_people_is_uniform() -> None:
     rng = np.random.RandomState(0)
     drawn: Counter[tuple[Pair, Pair]] = Counter()
     for _ in range(300):
@@ -522,6 +524,6 @@ def test_from_people_draws_every_triplet_as_often() -> None:
         ([[0, 2], [2, 1]], 0, r"in the range \[1, 2\], the number of triplets .* Got 0"),
     ],
 )
-def test_bad_people(pairs: Any, n_triplets: int, message: str) -> None:
+def test_invalid_people_are_rejected(pairs: Any, n_triplets: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Comparisons.from_people(pairs, PEOPLE, n_triplets)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from conftest import SMOOTH, blocks_of, read_only
@@ -24,7 +26,6 @@ from boostmetric.problem import (
     comparison_operator,
 )
 from boostmetric.problem.losses import is_mergeable
-from boostmetric.problem.step import Position
 
 DTYPES = [np.float32, np.float64]
 
@@ -64,11 +65,8 @@ def test_duals_are_not_negative(loss: Loss, weighted: bool, rng: np.random.Gener
 
 @every_loss
 @weighted_or_not
-@pytest.mark.parametrize("spread", [0.5, 5.0, 100.0])
-def test_losses_are_convex_along_segments(
-    loss: Loss, weighted: bool, spread: float, rng: np.random.Generator
-) -> None:
-    for _ in range(30):
+def test_loss_is_convex(loss: Loss, weighted: bool, rng: np.random.Generator) -> None:
+    for spread in 30 * [0.5, 5.0, 100.0]:
         one, weights = draw(rng, 10, weighted, spread)
         two, _ = draw(rng, 10, False, spread)
         t = rng.random()
@@ -78,21 +76,17 @@ def test_losses_are_convex_along_segments(
 
 @every_loss
 @weighted_or_not
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    "extremes", [[1e3], [-1e3], [1e4], [-1e4], [1e6], [-1e6], [-1e6, -1e3, 0, 1, 1e4, 1e6]], ids=str
-)
-def test_margins_of_any_size_give_finite_numbers(
-    loss: Loss, weighted: bool, dtype: type[np.floating], extremes: list[float]
-) -> None:
-    margins = np.array(extremes, dtype=dtype)
-    weights = np.linspace(0.5, 2, len(margins)).astype(dtype) if weighted else None
-    read_only(margins)
-    duals = loss.duals(margins, weights)
-    assert np.isfinite(loss.value(margins, weights))
-    assert np.isfinite(duals).all()
-    assert (duals >= 0).all()
-    assert duals.dtype == dtype
+def test_extreme_margins_give_finite_results(loss: Loss, weighted: bool) -> None:
+    extremes = [[1e3], [-1e3], [1e4], [-1e4], [1e6], [-1e6], [-1e6, -1e3, 0, 1, 1e4, 1e6]]
+    for dtype, values in product(DTYPES, extremes):
+        margins = np.array(values, dtype=dtype)
+        weights = np.linspace(0.5, 2, len(margins)).astype(dtype) if weighted else None
+        read_only(margins)
+        duals = loss.duals(margins, weights)
+        assert np.isfinite(loss.value(margins, weights))
+        assert np.isfinite(duals).all()
+        assert (duals >= 0).all()
+        assert duals.dtype == dtype
 
 
 @every_loss
@@ -113,7 +107,7 @@ def test_float32_agrees_with_float64(
 
 
 @every_loss
-def test_a_weight_stands_for_copies(loss: Loss, rng: np.random.Generator) -> None:
+def test_weight_equals_repetition(loss: Loss, rng: np.random.Generator) -> None:
     margins, _ = draw(rng, 12, False)
     counts = rng.integers(1, 5, 12)
     copies = np.repeat(margins, counts)
@@ -125,27 +119,26 @@ def test_a_weight_stands_for_copies(loss: Loss, rng: np.random.Generator) -> Non
 
 @pytest.mark.parametrize("loss", [LOSSES[name] for name in SMOOTH], ids=SMOOTH)
 @weighted_or_not
-@pytest.mark.parametrize("cuts", [[], [1], [7, 8, 30]], ids=str)
-@pytest.mark.parametrize("spread", [1.0, 1e3])
-def test_blocks_merge_to_the_whole(
-    loss: Loss, weighted: bool, cuts: list[int], spread: float, rng: np.random.Generator
+def test_merge_gives_the_loss_of_all_blocks(
+    loss: Loss, weighted: bool, rng: np.random.Generator
 ) -> None:
-    margins, weights = draw(rng, 40, weighted, spread)
-    blocks = np.split(margins, cuts)
-    parts = [None] * len(blocks) if weights is None else np.split(weights, cuts)
-    values = np.array([loss.value(b, c) for b, c in zip(blocks, parts, strict=True)])
-    read_only(values)
-    value, shares = loss.merge(values)
-    duals = np.concatenate(
-        [s * loss.duals(b, c) for s, b, c in zip(shares, blocks, parts, strict=True)]
-    )
-    assert value == pytest.approx(loss.value(margins, weights), rel=1e-12, abs=1e-12)
-    assert duals == pytest.approx(loss.duals(margins, weights), rel=1e-12, abs=1e-300)
+    for cuts, spread in product(([], [1], [7, 8, 30]), (1.0, 1e3)):
+        margins, weights = draw(rng, 40, weighted, spread)
+        blocks = np.split(margins, cuts)
+        parts = [None] * len(blocks) if weights is None else np.split(weights, cuts)
+        values = np.array([loss.value(b, c) for b, c in zip(blocks, parts, strict=True)])
+        read_only(values)
+        value, shares = loss.merge(values)
+        duals = np.concatenate(
+            [s * loss.duals(b, c) for s, b, c in zip(shares, blocks, parts, strict=True)]
+        )
+        assert value == pytest.approx(loss.value(margins, weights), rel=1e-12, abs=1e-12)
+        assert duals == pytest.approx(loss.duals(margins, weights), rel=1e-12, abs=1e-300)
 
 
 @every_loss
 @weighted_or_not
-def test_losses_do_not_change_their_input(
+def test_losses_do_not_modify_their_input(
     loss: Loss, weighted: bool, rng: np.random.Generator
 ) -> None:
     margins, weights = draw(rng, 9, weighted)
@@ -155,9 +148,7 @@ def test_losses_do_not_change_their_input(
 
 
 @weighted_or_not
-def test_exponential_is_the_log_of_the_sum_of_exponentials(
-    weighted: bool, rng: np.random.Generator
-) -> None:
+def test_exponential_matches_logsumexp(weighted: bool, rng: np.random.Generator) -> None:
     margins, weights = draw(rng, 50, weighted)
     c = np.ones(50) if weights is None else weights
     loss = Exponential()
@@ -168,7 +159,7 @@ def test_exponential_is_the_log_of_the_sum_of_exponentials(
 
 
 @weighted_or_not
-def test_logistic_is_the_sum_of_the_logs(weighted: bool, rng: np.random.Generator) -> None:
+def test_logistic_matches_logaddexp(weighted: bool, rng: np.random.Generator) -> None:
     margins, weights = draw(rng, 50, weighted, spread=20.0)
     c = np.ones(50) if weights is None else weights
     loss = Logistic()
@@ -178,7 +169,7 @@ def test_logistic_is_the_sum_of_the_logs(weighted: bool, rng: np.random.Generato
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", [1e3, -1e3, 1e4, -1e4, 1e6, -1e6])
+@pytest.mark.parametrize("size", [1e3, -1e3, 1e6, -1e6])
 def test_exponential_has_the_exact_limits(size: float, dtype: type[np.floating]) -> None:
     loss = Exponential()
     equal = np.full(4, size, dtype)
@@ -199,14 +190,14 @@ def test_logistic_has_the_exact_limits(size: float, dtype: type[np.floating]) ->
     assert Logistic().duals(margins).tolist() == [1, 0, 0.5]
 
 
-def test_sums_of_float32_terms_run_in_float64() -> None:
+def test_float32_terms_are_summed_in_float64() -> None:
     margins = np.zeros(100_001, np.float32)
     margins[0] = -(2.0**24)  # from here on float32 knows even numbers only
     expected = 2.0**24 + 100_000 * np.log(2)
     assert Logistic().value(margins) == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_loss_is_an_interface() -> None:
+def test_loss_is_abstract() -> None:
     with pytest.raises(TypeError):
         Loss()  # type: ignore[abstract]
     value, shares = Logistic().merge(np.array([1.0, 2.5]))
@@ -214,7 +205,7 @@ def test_a_loss_is_an_interface() -> None:
 
 
 @every_loss
-def test_a_loss_shows_its_name(loss: Loss) -> None:
+def test_repr_contains_the_class_name(loss: Loss) -> None:
     assert repr(loss).startswith(type(loss).__name__)
 
 
@@ -236,29 +227,28 @@ def away_from_kinks(rng: np.random.Generator, m: int) -> NDArray:
 
 @smooth_loss
 @weighted_or_not
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
 def test_curvature_is_the_derivative_of_the_duals(
-    loss: Loss, weighted: bool, dtype: type[np.floating], size: float, rng: np.random.Generator
+    loss: Loss, weighted: bool, rng: np.random.Generator
 ) -> None:
     margins, change = away_from_kinks(rng, 20), rng.standard_normal(20)
     weights = rng.uniform(0.1, 4.0, 20) if weighted else None
     length = 1e-5
     ahead, behind = (loss.duals(margins + t * change, weights) for t in (length, -length))
-    expected = -size * (ahead - behind) / (2 * length)
-    curvature = loss.curvature(
-        margins.astype(dtype),
-        (size * change).astype(dtype),
-        None if weights is None else weights.astype(dtype),
-    )
-    assert curvature.shape == (20,)
-    assert curvature.dtype == dtype
-    near = 1e-7 if dtype is np.float64 else 1e-5
-    assert curvature == pytest.approx(expected, rel=near, abs=near * np.abs(expected).max())
+    for dtype, size in product(DTYPES, (1e-3, 1.0, 1e3)):
+        expected = -size * (ahead - behind) / (2 * length)
+        curvature = loss.curvature(
+            margins.astype(dtype),
+            (size * change).astype(dtype),
+            None if weights is None else weights.astype(dtype),
+        )
+        assert curvature.shape == (20,)
+        assert curvature.dtype == dtype
+        near = 1e-7 if dtype is np.float64 else 1e-5
+        assert curvature == pytest.approx(expected, rel=near, abs=near * np.abs(expected).max())
 
 
 @smooth_loss
-def test_curvature_of_margins_of_any_size_is_finite(loss: Loss) -> None:
+def test_curvature_is_finite_for_extreme_margins(loss: Loss) -> None:
     margins = np.array([-1e6, -1e3, 0.0, 0.7, 1e4, 1e6])
     for change in (np.ones(6), np.zeros(6)):
         assert np.isfinite(loss.curvature(margins, change)).all()
@@ -278,7 +268,7 @@ class Cubed(Loss):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [1e-8, 1.0, 1e8])
-def test_curvature_has_a_default(
+def test_default_curvature_is_a_finite_difference(
     dtype: type[np.floating], size: float, rng: np.random.Generator
 ) -> None:
     margins, weights = (each.astype(dtype) for each in draw(rng, 30, True, 1.0) if each is not None)
@@ -300,7 +290,7 @@ class Steep(Logistic):
         return 5 * super().duals(5 * margins, weights)
 
 
-def test_a_loss_inherits_nothing_that_follows_from_what_it_overrides(
+def test_overriding_value_resets_derived_methods(
     rng: np.random.Generator,
 ) -> None:
     margins, change = rng.standard_normal((2, 8))
@@ -393,17 +383,17 @@ not_sums = pytest.mark.parametrize(
 
 
 @every_loss
-def test_all_losses_but_the_hinge_are_mergeable(loss: Loss) -> None:
+def test_all_losses_except_the_hinge_are_mergeable(loss: Loss) -> None:
     assert is_mergeable(loss) == (not isinstance(loss, Hinge))
 
 
 @pytest.mark.parametrize("loss", [Cubed(), Steep(), SmoothedHinge(0.01), Declared()], ids=repr)
-def test_a_loss_of_ones_own_is_mergeable_if_it_is_a_sum_or_says_how(loss: Loss) -> None:
+def test_custom_sums_and_declared_merges_are_mergeable(loss: Loss) -> None:
     assert is_mergeable(loss)
 
 
 @not_sums
-def test_a_loss_that_is_not_a_sum_is_not_mergeable(loss: Loss) -> None:
+def test_other_losses_are_not_mergeable(loss: Loss) -> None:
     assert not is_mergeable(loss)
 
 
@@ -424,7 +414,7 @@ def triplets(m: int = 30) -> tuple[NDArray, Comparisons]:
 
 
 @not_sums
-def test_several_blocks_need_a_loss_that_is_mergeable(loss: Loss) -> None:
+def test_several_blocks_require_a_mergeable_loss(loss: Loss) -> None:
     X, comparisons = triplets()
     message = rf"{type(loss).__name__}.*requires all comparisons in one block, but there are 3"
     with pytest.raises(ValueError, match=message):
@@ -441,7 +431,7 @@ def test_several_blocks_are_rejected_before_any_work() -> None:
 
 @not_sums
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_in_one_block_a_loss_that_is_not_a_sum_is_evaluated_once(
+def test_single_block_accepts_any_loss(
     loss: Loss, n_jobs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison_operator, "MIN_CHUNK", 7)
@@ -463,8 +453,8 @@ def test_in_one_block_a_loss_that_is_not_a_sum_is_evaluated_once(
 
 @smooth_loss
 @weighted_or_not
-@pytest.mark.parametrize("n_jobs", [1, 3])
-def test_chunks_of_a_loss_are_the_whole(
+@pytest.mark.parametrize("n_jobs", [3])
+def test_chunks_do_not_change_the_loss(
     loss: Loss,
     weighted: bool,
     n_jobs: int,
@@ -483,10 +473,9 @@ def test_chunks_of_a_loss_are_the_whole(
             operator = ComparisonOperator(X, comparisons, threads=threads)
             assert len(operator.chunks) == n_chunks
             made = block.Block(operator, loss, gaps, weights, threads)
-            position = Position(0, 0, (start,))
-            part = made.evaluate(position, with_scatter=True)
-            along = [made.along(position, directions[:, 0], coef) for coef in (0.0, 0.4)]
-            on_slice = made.on_slice(position, directions, 0.6, step.coefs, True)
+            part = made.query(0, 0, (start,), block.Block.evaluate, True)
+            along = [made.along(directions[:, 0], coef) for coef in (0.0, 0.4)]
+            on_slice = made.on_slice(directions, 0.6, step.coefs, True)
         margins = operator.values(Metric(directions, start.coefs)) - gaps
         assert part is not None
         assert part.value == pytest.approx(loss.value(margins, weights), rel=1e-12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,15 +27,17 @@ every_regularizer = pytest.mark.parametrize("name", list(FORMULAS))
 every_basis = pytest.mark.parametrize("d", [None, 2, 4, 6])
 
 
-def every_sum(test: Any) -> Any:
-    """M after no, one and several steps, with its matrix and without, in both precisions."""
-    for names, values in (
-        ("n_directions", [(), (1,), (2, 1, 4)]),
-        ("with_matrix", [False, True]),
-        ("dtype", [np.float32, np.float64]),
-    ):
-        test = pytest.mark.parametrize(names, values)(test)
-    return test
+# M after no, one and several steps, with its matrix and without, in both precisions.
+every_sum = pytest.mark.parametrize(
+    ("n_directions", "with_matrix", "dtype"),
+    [
+        ((), True, np.float64),
+        ((1,), False, np.float32),
+        ((1,), True, np.float64),
+        ((2, 1, 4), False, np.float64),
+        ((2, 1, 4), True, np.float32),
+    ],
+)
 
 
 def basis_and_gram(rng: np.random.Generator, d: int | None) -> tuple[NDArray, NDArray | None]:
@@ -92,7 +95,7 @@ def symmetric_basis(D: int) -> list[NDArray]:
 
 @every_regularizer
 @every_sum
-def test_value_is_that_of_the_formula(
+def test_value_matches_the_formula(
     name: str,
     n_directions: tuple[int, ...],
     with_matrix: bool,
@@ -107,9 +110,7 @@ def test_value_is_that_of_the_formula(
 
 @every_regularizer
 @every_basis
-def test_the_value_of_a_matrix_is_that_of_the_formula(
-    name: str, d: int | None, rng: np.random.Generator
-) -> None:
+def test_value_of_matches_the_formula(name: str, d: int | None, rng: np.random.Generator) -> None:
     basis, gram = basis_and_gram(rng, d)
     Y = random_symmetric(rng, basis.shape[1])
     expected = FORMULAS[name](basis @ Y @ basis.T)
@@ -151,7 +152,7 @@ def test_hessian_is_the_curvature_of_the_formula(
 
 @every_regularizer
 @every_sum
-def test_the_slope_along_a_direction_is_that_of_the_formula(
+def test_along_matches_the_formula(
     name: str,
     n_directions: tuple[int, ...],
     with_matrix: bool,
@@ -171,46 +172,41 @@ def test_the_slope_along_a_direction_is_that_of_the_formula(
 
 @every_regularizer
 @every_sum
-@pytest.mark.parametrize("k", [1, 4, 5, 12])
-@pytest.mark.parametrize("scale", [0.0, 0.7, 1.0])
-def test_the_penalty_on_a_slice_is_that_of_the_formula(
+def test_on_slice_matches_the_formula(
     name: str,
     n_directions: tuple[int, ...],
     with_matrix: bool,
     dtype: type[np.floating],
-    k: int,
-    scale: float,
     rng: np.random.Generator,
 ) -> None:
     M = random_sum(rng, n_directions, dtype, with_matrix)
-    directions = Metric.from_components(rng.standard_normal((k, 4))).directions.astype(dtype)
-    coefs = rng.exponential(size=k)
-    read_only(directions, coefs)
-    old, exact = matrix_of(M), directions.astype(np.float64)
+    old, near = matrix_of(M), 1e-6 if dtype is np.float32 else 1e-12
+    for k, scale in product((1, 4, 5, 12), (0.0, 0.7, 1.0)):
+        directions = Metric.from_components(rng.standard_normal((k, 4))).directions.astype(dtype)
+        coefs = rng.exponential(size=k)
+        read_only(directions, coefs)
+        exact = directions.astype(np.float64)
 
-    def formula(z: NDArray) -> float:
-        return FORMULAS[name](z[0] * old + (exact * z[1:]) @ exact.T)
+        def formula(z: NDArray, exact: NDArray = exact) -> float:
+            return FORMULAS[name](z[0] * old + (exact * z[1:]) @ exact.T)
 
-    near = 1e-6 if dtype is np.float32 else 1e-12
-    penalty = REGULARIZERS[name](ALPHA).on_slice(M, directions)
-    value, slopes = penalty(scale, coefs)
-    at = np.append(scale, coefs)
-    assert value == pytest.approx(formula(at), rel=near)
-    steps = STEP * np.eye(1 + k)
-    expected = [(formula(at + e) - formula(at - e)) / (2 * STEP) for e in steps]
-    assert slopes == pytest.approx(np.array(expected), rel=1e-6, abs=1e-9)
-    assert penalty(2 * scale, 2 * coefs)[0] == pytest.approx(formula(2 * at), rel=near)
+        penalty = REGULARIZERS[name](ALPHA).on_slice(M, directions)
+        value, slopes = penalty(scale, coefs)
+        at = np.append(scale, coefs)
+        assert value == pytest.approx(formula(at), rel=near)
+        steps = STEP * np.eye(1 + k)
+        expected = [(formula(at + e) - formula(at - e)) / (2 * STEP) for e in steps]
+        assert slopes == pytest.approx(np.array(expected), rel=1e-6, abs=1e-9)
+        assert penalty(2 * scale, 2 * coefs)[0] == pytest.approx(formula(2 * at), rel=near)
 
 
 @every_regularizer
 @every_sum
-@pytest.mark.parametrize("as_operator", [False, True])
-def test_reduce_takes_the_gradient_off_but_for_the_threshold(
+def test_reduce_subtracts_the_gradient_except_for_the_threshold(
     name: str,
     n_directions: tuple[int, ...],
     with_matrix: bool,
     dtype: type[np.floating],
-    as_operator: bool,
     rng: np.random.Generator,
 ) -> None:
     regularizer = REGULARIZERS[name](ALPHA)
@@ -219,19 +215,20 @@ def test_reduce_takes_the_gradient_off_but_for_the_threshold(
     read_only(scatter)
     gradient = {"trace": ALPHA * np.eye(4), "frobenius": ALPHA * matrix_of(M)}[name]
     expected = scatter - gradient + regularizer.threshold * np.eye(4)
-    reduced = regularizer.reduce(aslinearoperator(scatter) if as_operator else scatter, M)
-    assert isinstance(reduced, LinearOperator if as_operator else np.ndarray)
-    assert reduced.shape == (4, 4)
-    if as_operator:  # eigensolvers work in its precision; a matrix may be in float64
-        assert reduced.dtype == dtype
     near = 1e-5 if dtype is np.float32 else 1e-12
     v = rng.standard_normal(4).astype(dtype)
-    assert reduced @ np.eye(4, dtype=dtype) == pytest.approx(expected, rel=near, abs=near)
-    assert reduced @ v == pytest.approx(expected @ v, rel=near, abs=10 * near)
+    for given, kind in ((scatter, np.ndarray), (aslinearoperator(scatter), LinearOperator)):
+        reduced = regularizer.reduce(given, M)
+        assert isinstance(reduced, kind)
+        assert reduced.shape == (4, 4)
+        if kind is LinearOperator:  # eigensolvers work in its precision; a matrix may be float64
+            assert reduced.dtype == dtype
+        assert reduced @ np.eye(4, dtype=dtype) == pytest.approx(expected, rel=near, abs=near)
+        assert reduced @ v == pytest.approx(expected @ v, rel=near, abs=10 * near)
 
 
-def test_alpha_in_other_units_is_the_same_problem(rng: np.random.Generator) -> None:
-    """With matrices A_r·unit, M/unit has the same margins; its penalty is to be the same."""
+def test_in_units_gives_the_same_penalty(rng: np.random.Generator) -> None:
+    """With matrices A_r·unit, M/unit has the same margins and must have the same penalty."""
     A, unit = rng.standard_normal((4, 4)), 2.0**-7
     for name, kind in REGULARIZERS.items():
         other = kind(kind.in_units(ALPHA, unit))
@@ -252,7 +249,7 @@ def smallest_by_cvxpy(name: str, G: NDArray) -> float:
 
 @pytest.mark.parametrize("seed", range(4))
 @every_regularizer
-def test_smallest_is_that_of_a_semidefinite_program(name: str, seed: int) -> None:
+def test_smallest_matches_a_semidefinite_program(name: str, seed: int) -> None:
     G = random_symmetric(np.random.default_rng(seed))
     if name == "trace":
         G *= 0.9 * ALPHA / np.linalg.eigvalsh(G)[-1]
@@ -261,14 +258,14 @@ def test_smallest_is_that_of_a_semidefinite_program(name: str, seed: int) -> Non
 
 
 @every_regularizer
-def test_the_smallest_is_zero_where_nothing_pays(name: str, rng: np.random.Generator) -> None:
+def test_smallest_is_zero_for_a_negative_scatter(name: str, rng: np.random.Generator) -> None:
     A = rng.standard_normal((4, 4))
     for alpha in (0.0, ALPHA):
         assert REGULARIZERS[name](alpha).smallest(-A @ A.T - np.eye(4)) == 0
         assert REGULARIZERS[name](alpha).smallest(np.zeros((4, 4))) == 0
 
 
-def test_there_is_no_smallest_where_a_direction_pays_for_ever(rng: np.random.Generator) -> None:
+def test_smallest_is_unbounded_for_small_alpha(rng: np.random.Generator) -> None:
     G = random_symmetric(rng)
     highest = float(np.linalg.eigvalsh(G)[-1])
     assert highest > 0
@@ -279,7 +276,7 @@ def test_there_is_no_smallest_where_a_direction_pays_for_ever(rng: np.random.Gen
 
 
 @pytest.mark.parametrize("budget", [0.5, 30.0])
-def test_the_smallest_within_a_budget_is_that_of_one_direction(
+def test_smallest_within_a_budget_is_at_one_direction(
     budget: float, rng: np.random.Generator
 ) -> None:
     """Both functions are linear in M, so all of the trace goes to the leading eigenvector."""
@@ -291,7 +288,7 @@ def test_the_smallest_within_a_budget_is_that_of_one_direction(
     assert Trace(ALPHA).smallest(G, budget) == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_regularizer_shows_its_alpha() -> None:
+def test_repr_contains_alpha() -> None:
     assert [repr(kind(0.25)) for kind in REGULARIZERS.values()] == [
         "Trace(alpha=0.25)",
         "Frobenius(alpha=0.25)",
@@ -316,7 +313,7 @@ def optimum(X: NDArray, rows: NDArray, loss: str, **options: Any) -> Boosting:
 @every_regularizer
 @pytest.mark.parametrize("loss", ["exponential", "logistic"])
 @pytest.mark.parametrize("scale", [1e-3, 20.0])
-def test_a_relative_alpha_does_not_depend_on_the_unit_of_the_features(
+def test_relative_alpha_is_scale_invariant(
     scale: float, loss: str, name: str, rng: np.random.Generator
 ) -> None:
     X, rows = random_triplets(rng)
@@ -331,7 +328,7 @@ def test_a_relative_alpha_does_not_depend_on_the_unit_of_the_features(
 
 @every_regularizer
 @pytest.mark.parametrize("loss", ["exponential", "logistic"])
-def test_a_relative_alpha_does_not_depend_on_the_number_of_comparisons(
+def test_relative_alpha_does_not_depend_on_repetition(
     loss: str, name: str, rng: np.random.Generator
 ) -> None:
     X, rows = random_triplets(rng)
@@ -343,7 +340,7 @@ def test_a_relative_alpha_does_not_depend_on_the_number_of_comparisons(
 
 
 @pytest.mark.parametrize("loss", ["exponential", "logistic"])
-def test_the_unit_of_the_trace_is_the_smallest_alpha_without_a_metric(
+def test_trace_unit_is_the_smallest_alpha_with_a_zero_optimum(
     loss: str, rng: np.random.Generator
 ) -> None:
     X, rows = random_triplets(rng)
@@ -351,7 +348,7 @@ def test_the_unit_of_the_trace_is_the_smallest_alpha_without_a_metric(
     assert optimum(X, rows, loss, alpha=0.999).metric.n_directions > 0
 
 
-def test_the_unit_of_frobenius_adds_one_to_the_average_margin() -> None:
+def test_frobenius_unit_adds_one_to_the_average_margin() -> None:
     """F falls as in its tangent, so that the first step is to λ_max/alpha."""
     stack = np.array([np.diag([4.0, 1.0]), np.diag([2.0, -3.0])])
     duals = np.array([0.5, 1.5])
@@ -362,14 +359,14 @@ def test_the_unit_of_frobenius_adds_one_to_the_average_margin() -> None:
 
 
 @pytest.mark.parametrize("kind", list(REGULARIZERS.values()))
-def test_units_are_not_negative_where_no_direction_helps(kind: Any) -> None:
+def test_units_are_zero_if_no_direction_helps(kind: Any) -> None:
     assert kind.unit(-2.0, 3.0) == 0
     assert kind.unit(0.0, 0.0) == 0
 
 
 @every_regularizer
 @pytest.mark.parametrize("loss", SMOOTH)
-def test_the_optimum_satisfies_the_conditions_of_karush_kuhn_and_tucker(
+def test_optimum_satisfies_the_kkt_conditions(
     loss: str, name: str, rng: np.random.Generator
 ) -> None:
     X, rows = random_triplets(rng)
@@ -386,7 +383,7 @@ def test_the_optimum_satisfies_the_conditions_of_karush_kuhn_and_tucker(
     assert np.sum(descent * M) == pytest.approx(0, abs=small * np.trace(M))
 
 
-def test_the_trace_favors_few_directions_and_frobenius_many() -> None:
+def test_trace_favors_low_rank() -> None:
     """Two orthogonal directions that help nearly alike."""
     stack = np.array([np.diag([1.0, 0.0]), np.diag([0.0, 0.95])])
     few, many = (

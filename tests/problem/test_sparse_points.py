@@ -20,7 +20,7 @@ from boostmetric.problem import ComparisonOperator, Comparisons
 
 
 @pytest.mark.parametrize("regularizer", ["trace", "frobenius"])
-def test_the_optimum_is_that_of_the_dense_points(regularizer: str) -> None:
+def test_sparse_optimum_matches_dense(regularizer: str) -> None:
     X, y = draw(n=60, D=7)
     comparisons = Comparisons.from_labels(X, y)
     options: dict[str, Any] = {"solver": "totally_corrective", "alpha": 0.01, "tol": 1e-7}
@@ -32,7 +32,7 @@ def test_the_optimum_is_that_of_the_dense_points(regularizer: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_distances_are_those_of_the_dense_points(dtype: type[np.floating]) -> None:
+def test_sparse_distances_match_dense(dtype: type[np.floating]) -> None:
     X, _ = draw(n=30, D=8, dtype=dtype)
     learned = Metric(np.eye(8)[:, :5], np.arange(1.0, 6.0)).astype(dtype)
     S, eps = csr_array(X), 100 * float(np.finfo(dtype).eps)
@@ -48,7 +48,7 @@ def test_distances_are_those_of_the_dense_points(dtype: type[np.floating]) -> No
 
 @pytest.mark.parametrize("D", [9, 640])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_operator_is_that_of_the_dense_points(
+def test_sparse_operator_matches_dense(
     D: int, dtype: type[np.floating], rng: np.random.Generator
 ) -> None:
     X, _ = draw(n=50, D=D, dtype=dtype)
@@ -80,7 +80,7 @@ def test_the_operator_is_that_of_the_dense_points(
         assert near(result, expected, 1e4 * float(np.finfo(dtype).eps))
 
 
-def test_the_scatter_is_the_sum_over_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sparse_scatter_does_not_depend_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     X, _ = draw(n=50, D=9)
     operator = ComparisonOperator(csr_array(X), draw_triplets(50, 80))
     whole = operator.scatter_matrix(np.ones(80))
@@ -88,7 +88,7 @@ def test_the_scatter_is_the_sum_over_chunks(monkeypatch: pytest.MonkeyPatch) -> 
     assert np.allclose(operator.scatter_matrix(np.ones(80)), whole)
 
 
-def test_a_feature_far_from_zero_costs_no_digits(rng: np.random.Generator) -> None:
+def test_distant_feature_does_not_reduce_precision(rng: np.random.Generator) -> None:
     X, y = draw(n=80, D=6)
     comparisons, v = Comparisons.from_labels(X, y), rng.normal(size=6)
     expected = ComparisonOperator(X, comparisons).responses(v)
@@ -101,7 +101,7 @@ def test_a_feature_far_from_zero_costs_no_digits(rng: np.random.Generator) -> No
     assert near(far, exact, 1e-12)
 
 
-def test_features_that_most_points_have_are_centered() -> None:
+def test_common_features_are_centered() -> None:
     X = np.array([[3.0, 0, 0], [5, 1, 0], [4, 0, 0], [0, 2, 9]])
     points = centered(csr_array(X))
     assert dense(points).tolist() == [[0, 0, 0], [2, 1, 0], [1, 0, 0], [-3, 2, 9]]
@@ -120,7 +120,7 @@ def assert_same_search(
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("n_targets", "n_impostors"), [(1, 1), (3, 3), (2, 5), (40, 90)])
-def test_neighbors_are_those_of_the_dense_search(
+def test_sparse_neighbors_match_dense(
     n_targets: int, n_impostors: int, dtype: type[np.floating], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, y = draw(n=100, dtype=dtype, seed=n_targets)
@@ -130,20 +130,20 @@ def test_neighbors_are_those_of_the_dense_search(
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.1, 1e-30])
-def test_among_equals_the_lower_row_comes_first(factor: float) -> None:
+def test_ties_are_broken_by_row(factor: float) -> None:
     rng = np.random.default_rng(3)
     X = factor * rng.integers(0, 2, size=(150, 8))  # on the corners of a cube, many twice
     assert_same_search(X, rng.integers(0, 3, size=150), 4, 4)
 
 
-def test_close_points_far_from_zero_are_told_apart() -> None:
+def test_close_points_far_from_zero_are_distinguished() -> None:
     rng = np.random.default_rng(1)
     X = 1e-5 * rng.integers(0, 9, size=(120, 40)) * (rng.random((120, 40)) < 0.3)
     X[np.arange(120), np.arange(120) % 10] = 1e4  # the square of which drowns those of differences
     assert_same_search(X, rng.integers(0, 2, size=120), 2, 2)
 
 
-def test_distinct_points_are_told_apart_by_place_and_label() -> None:
+def test_distinct_points_depend_on_position_and_label() -> None:
     X = csr_array(np.array([[1.0, 0.0], [2.0, 0.0], [1.0, 5.0], [1.0, 0.0], [2.0, 0.0]]))
     X.data[X.data == 5] = -0.0  # stored, but a zero
     first, inverse = distinct_points(X, np.array([0, 1, 0, 1, 1]))
@@ -151,7 +151,7 @@ def test_distinct_points_are_told_apart_by_place_and_label() -> None:
     assert first[inverse].tolist() == [0, 1, 0, 3, 1]
 
 
-def test_points_are_copied_only_where_entries_repeat() -> None:
+def test_as_points_copies_only_duplicate_entries() -> None:
     X, _ = draw(n=10, D=4)
     given = csr_array(X)
     assert np.shares_memory(as_points(given).data, given.data)

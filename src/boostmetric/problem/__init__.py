@@ -4,7 +4,7 @@ Comparisons, losses, regularizers, the operator that maps M to ⟨A_r, M⟩, blo
 `Objective` that solvers query.
 """
 
-from boostmetric.problem.block import Block
+from boostmetric.problem.block import Block, Evaluation
 from boostmetric.problem.comparison_operator import ComparisonOperator
 from boostmetric.problem.comparisons import Comparisons
 from boostmetric.problem.losses import (
@@ -18,7 +18,7 @@ from boostmetric.problem.losses import (
     SquaredHinge,
     as_loss,
 )
-from boostmetric.problem.objective import Evaluation, Objective
+from boostmetric.problem.objective import Objective
 from boostmetric.problem.operators import (
     LowRankOperator,
     Operator,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,11 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
 from boostmetric.engines import Threads
+from boostmetric.engines.local import Result
 from boostmetric.metric import Metric
-from boostmetric.problem.comparison_operator import sum_in_order
 from boostmetric.problem.losses import Loss, NotANumberError, is_mergeable
 from boostmetric.problem.operators import Operator
-from boostmetric.problem.step import Position, Step
+from boostmetric.problem.step import Step
 
 MAX_ENTRIES = 1 << 25
 """Maximum number of stored measures of directions (256 MB in float64). Beyond that, or with more
@@ -35,18 +36,25 @@ COLUMNS_AT_ONCE = 32
 """Directions that are measured together. An incomplete group is measured again when directions are
 added, which takes less time than a scatter for more than 32 features."""
 
-ALL = slice(None)
-
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """The contribution of a block to an `Evaluation`, which has the same attributes."""
+class Evaluation:
+    """The objective at some M, or the contribution of a block, without the penalty.
+
+    Attributes
+    ----------
+    value : F(ρ(M)) + R(M)
+    dual_sum : Σ|u_r|
+    n_violated : number of comparisons with a margin ≤ 0
+    largest : the largest |⟨A_r, M⟩|
+    scatter : Σ u_r·A_r, a matrix or a LinearOperator, or None if it was not requested
+    """
 
     value: float
     dual_sum: float
     n_violated: int
     largest: float
-    scatter: NDArray | None
+    scatter: NDArray | LinearOperator | None
 
 
 class Block:
@@ -56,7 +64,7 @@ class Block:
     ----------
     operator : the matrices A_r of these terms
     loss : F
-    gaps, weights : arrays of shape (m,) in the dtype of the operator, or None
+    gaps, weights : arrays of shape (m,), or None
     threads : process the chunks of the operator
     """
 
@@ -68,22 +76,26 @@ class Block:
         weights: NDArray | None = None,
         threads: Threads | None = None,
     ) -> None:
-        self.operator, self.loss, self.gaps, self.weights = operator, loss, gaps, weights
+        m, dtype = operator.n_matrices, operator.dtype
+        self.operator, self.loss = operator, loss
+        self.gaps, self.weights = check_terms(gaps, weights, m, dtype)
         self.threads = Threads(1) if threads is None else threads
+        self._gaps = np.broadcast_to(dtype.type(0), m) if self.gaps is None else self.gaps
+        self._weights = np.broadcast_to(dtype.type(1), m) if self.weights is None else self.weights
         self._numbers = range(len(operator.chunks))
         self._has_chunks = len(operator.chunks) > 1 and is_mergeable(loss)
-        self._epoch, self._n_steps = -1, 0
-        self._margins = self._minus_gaps(np.zeros(operator.n_matrices, dtype=operator.dtype))
-        # The loss at the margins, or None if it has not been computed yet.
+        # The state: margins after `_n_steps` steps of an epoch. The rest are caches.
+        self._epoch, self._n_steps, self._margins = -1, 0, 0 - self._gaps
+        # F and the duals at the margins, and the scatter if it is a LinearOperator.
         self._at_margins: tuple[float, NDArray] | None = None
+        self._scatter: NDArray | LinearOperator | None = None
         # Directions with their measures, and a single direction with its responses.
         self._measured: tuple[NDArray, NDArray] | None = None
         self._response: tuple[NDArray, NDArray] | None = None
-        # The sum of the weights of the terms that each measure contributes to.
-        self._measure_weights: NDArray | None = None
-        # The last point evaluated on a slice, with its margins and loss. A step usually leads to
-        # it, and reuses them.
-        self._tried: tuple[NDArray, NDArray, float, NDArray, tuple[float, NDArray]] | None = None
+        # The last step tried, with the margins, F and the duals after it, because a solver usually
+        # takes this step next.
+        self._tried: tuple[Step, NDArray, tuple[float, NDArray]] | None = None
+        # A basis with the projected operator; and an operator, Y, margins, F and duals there.
         self._projected: tuple[NDArray, Operator] | None = None
         self._probed: tuple[Operator, NDArray, NDArray, tuple[float, NDArray]] | None = None
 
@@ -98,48 +110,77 @@ class Block:
         # A copy has no steps; they are sent with its first query.
         return Block, (self.operator, self.loss, self.gaps, self.weights, self.threads)
 
-    # Queries at M, after the steps of a position. They return None if the block has not received
-    # the steps before the first one; all steps must then be sent.
+    def query(
+        self,
+        epoch: int,
+        first: int,
+        steps: tuple[Step, ...],
+        function: Callable[..., Result],
+        *arguments: Any,
+    ) -> Result | None:
+        """Take the steps `first`, `first` + 1, … of an epoch, and call a method of the block.
 
-    def evaluate(self, position: Position, with_scatter: bool) -> Part | None:
-        """Value, sums and scatter; for many features, use `scatter_product` for the scatter."""
-        if not self._follow(position):
+        Returns None if the block has not received the steps before the first one; all steps of the
+        epoch must then be sent.
+        """
+        known, last = self._n_steps if epoch == self._epoch else 0, first + len(steps)
+        if first and not first <= known <= last:
             return None
-        value, duals = self._loss_here()
-        scatter = None
-        if with_scatter and self.operator.is_dense:
-            scatter = self.operator.scatter_matrix(duals)
-        return self._part(value, duals, self._margins, scatter)
+        if epoch != self._epoch or known > last:
+            self._epoch, self._n_steps, self._margins = epoch, 0, 0 - self._gaps
+            self._at_margins = self._scatter = self._tried = None
+        for step in steps[self._n_steps - first :]:
+            tried, self._tried, self._scatter = self._tried, None, None
+            if (
+                tried is not None
+                and tried[0].scale == step.scale
+                and np.array_equal(tried[0].coefs, step.coefs)
+                and np.array_equal(tried[0].directions, step.directions)
+            ):
+                _, self._margins, self._at_margins = tried
+            else:
+                margins = self.threads.map(self._margins_after(step), self._numbers)
+                self._margins, self._at_margins = np.concatenate(margins), None
+            self._n_steps += 1
+        return function(self, *arguments)
 
-    def scatter_product(self, position: Position, V: NDArray) -> NDArray | None:
-        """Σ u_r·A_r·V, for V of shape (D, k)."""
-        if not self._follow(position):
-            return None
+    # Methods for queries. At M, or at M' = basis·Y·basisᵀ for a symmetric Y; without a basis,
+    # M' = Y. Scatters are in the coordinates of Y.
+
+    def evaluate(
+        self, with_scatter: bool, Y: NDArray | None = None, basis: NDArray | None = None
+    ) -> Evaluation:
+        """F, sums and the scatter as a matrix, at M, or at M' if Y is given."""
+        operator, margins, (value, duals) = self._loss_at(Y, basis)
+        return Evaluation(
+            value,
+            float(np.abs(duals).sum(dtype=np.float64)),
+            int(np.count_nonzero(margins <= 0)),
+            float(np.abs(margins + self._gaps).max()),
+            operator.scatter_matrix(duals) if with_scatter else None,
+        )
+
+    def scatter_product(self, V: NDArray) -> NDArray:
+        """Σ u_r·A_r·V at M, for V of shape (D, k)."""
         if self._scatter is None:
-            self._scatter = self.operator.scatter(self._loss_here()[1])
+            self._scatter = self.operator.scatter(self._loss_at()[2][1])
         product: NDArray = self._scatter @ V
         return product
 
-    _scatter: NDArray | LinearOperator | None = None
-
-    def margins_and_duals(self, position: Position) -> tuple[NDArray, NDArray] | None:
+    def margins_and_duals(self) -> tuple[NDArray, NDArray]:
         """ρ and u at M, of shape (m,), which must not be modified."""
-        if not self._follow(position):
-            return None
-        return self._margins, self._loss_here()[1]
+        _, margins, (_, duals) = self._loss_at()
+        return margins, duals
 
-    def along(self, position: Position, direction: NDArray, coef: float) -> NDArray | None:
+    def along(self, direction: NDArray, coef: float) -> NDArray:
         """Sums at ρ + w·h for a coefficient w of a direction with responses h.
 
         F, Σ u·h and Σ|u·h|, and at w = 0 also Σ|u|, Σ|u|·h·max(h, 0) and Σ|u|·h·min(h, 0).
         """
-        if not self._follow(position):
-            return None
-        h = self._responses(direction)
+        h, chunks = self._responses(direction), self.operator.chunks
 
         def sums_of(number: int, duals: NDArray) -> NDArray:
-            """The sums over a chunk, without F."""
-            part = h[self.operator.chunks[number]]
+            part = h[chunks[number]]
             products = duals * part
             sums = [products.sum(dtype=np.float64), np.abs(products).sum(dtype=np.float64), 0, 0, 0]
             if coef == 0:
@@ -151,93 +192,64 @@ class Block:
             return np.array(sums)
 
         if coef == 0:
-            value, duals = self._loss_here()
-            sums = self._sum_over_chunks(sums_of, duals)
-        else:
-            step = Step(direction[:, None], np.array([coef]))
-            margins, (value, duals), sums = self._evaluate(self._margins_after(step), sums_of)
-            self._tried = (step.directions, step.coefs, 1.0, margins, (value, duals))
-        return np.append(value, sums)
+            value, duals = self._loss_at()[2]
+            parts = self.threads.map(lambda n: sums_of(n, duals[chunks[n]]), self._numbers)
+            return np.append(value, reduce(np.add, parts))
+        return self._try(Step(direction[:, None], np.array([coef])), sums_of)
 
     def on_slice(
-        self,
-        position: Position,
-        directions: NDArray,
-        scale: float,
-        coefs: NDArray,
-        with_scale: bool,
-    ) -> NDArray | None:
+        self, directions: NDArray, scale: float, coefs: NDArray, with_scale: bool
+    ) -> NDArray:
         """F at s·M + Σ_j w_j·v_j·v_jᵀ and its derivatives in s and w, of shape (2 + k,).
 
         Without `with_scale`, the derivative in s is not computed and 0 is returned for it.
         """
-        if not self._follow(position):
-            return None
         operator, measures = self.operator, self._measures(directions)
 
         def slope_in_scale(number: int, duals: NDArray) -> NDArray:
-            """Σ u_r·⟨A_r, M⟩ over a chunk."""
+            """−Σ u_r·⟨A_r, M⟩ over a chunk."""
             if not with_scale:
                 return np.zeros(1)
             part = operator.chunks[number]
-            old = self._plus_gaps(self._margins[part], part)
-            return np.array([np.sum(duals * old, dtype=np.float64)])
+            old = self._margins[part] + self._gaps[part]
+            return np.array([-np.sum(duals * old, dtype=np.float64)])
 
-        margins, (value, duals), slope = self._evaluate(
-            self._margins_after(Step(directions, coefs, scale)), slope_in_scale
-        )
-        self._tried = (directions, coefs, scale, margins, (value, duals))
+        value_and_slope = self._try(Step(directions, coefs, scale), slope_in_scale)
+        assert self._tried is not None
+        duals = self._tried[2][1]
         if measures is not None:
-            slopes = self._weigh(lambda number: operator.collect_chunk(duals, number), measures)
+            slopes = self._weigh(lambda number: operator.adjoint[number] @ duals, measures)
         else:
             images = operator.scatter_matrix(duals) @ directions
             slopes = np.einsum("dj,dj->j", directions, images)
-        return np.concatenate([[value], -slope, -slopes])
+        return np.concatenate([value_and_slope, -slopes])
 
-    def largest_value(
-        self, position: Position, directions: NDArray, scale: float, coefs: NDArray
-    ) -> float | None:
+    def largest_value(self, directions: NDArray, scale: float, coefs: NDArray) -> float:
         """The largest |⟨A_r, ·⟩| at s·M + Σ_j w_j·v_j·v_jᵀ."""
-        if not self._follow(position):
-            return None
         margins_of = self._margins_after(Step(directions, coefs, scale))
-        return float(np.abs(self._plus_gaps(self._joined(margins_of))).max())
-
-    # Queries that do not depend on M. M' = basis·Y·basisᵀ for a symmetric Y; without a basis,
-    # M' = Y. Scatters are in the coordinates of Y.
+        margins = np.concatenate(self.threads.map(margins_of, self._numbers))
+        return float(np.abs(margins + self._gaps).max())
 
     def response_sizes(self, directions: NDArray) -> NDArray:
         """An upper bound on Σ_r c_r·|v_jᵀA_r v_j| for every direction, and Σ_r c_r at the end."""
-        operator = self.operator
-        weights = self.weights
-        if weights is None:
-            weights = np.ones(operator.n_matrices, dtype=operator.dtype)
-        measures = self._measures(directions)
+        operator, measures = self.operator, self._measures(directions)
         if measures is not None:
-            if self._measure_weights is None:
-                self._measure_weights = operator.collect_sizes(weights)
             per_measure, chunks = self._measure_weights, operator.measure_chunks
             positive = measures if operator.MEASURES_ARE_SQUARES else np.abs(measures)
             sizes = self._weigh(lambda number: per_measure[chunks[number]], positive)
         else:
-            images = operator.absolute_scatter(weights) @ directions
+            images = operator.absolute_scatter(self._weights) @ directions
             sizes = np.einsum("dj,dj->j", directions, images)
-        return np.append(sizes, weights.sum(dtype=np.float64))
-
-    def evaluate_at(self, Y: NDArray, basis: NDArray | None, with_scatter: bool) -> Part:
-        """Value, sums and scatter at M'."""
-        operator, margins, (value, duals) = self._probe(Y, basis)
-        scatter = operator.scatter_matrix(duals) if with_scatter else None
-        return self._part(value, duals, margins, scatter)
+        return np.append(sizes, self._weights.sum(dtype=np.float64))
 
     def hessian_at(
         self, Y: NDArray, N: NDArray, basis: NDArray | None, is_alone: bool
     ) -> tuple[float, float, NDArray | None, NDArray]:
-        """F, its derivative along N, the scatter and Σ_rs F''_rs·⟨A_s, N⟩·A_r, for this block.
+        """F, its derivative along N, the scatter and Σ_rs F''_rs·⟨A_s, N⟩·A_r, at M'.
 
         The scatter is used to merge several blocks, and None if there is only one.
         """
-        operator, margins, (value, duals) = self._probe(Y, basis)
+        operator, margins, (value, duals) = self._loss_at(Y, basis)
         change = operator.values_of(N)
         curved = self.loss.curvature(margins, change, self.weights)
         slope = -float(np.sum(duals * change, dtype=np.float64))
@@ -249,83 +261,52 @@ class Block:
 
         It is zero if u_r = 0 or A_r = 0 (comparisons of equal points) for all r.
         """
-        operator, _, (value, duals) = self._probe(Y, basis)
+        operator, _, (value, duals) = self._loss_at(Y, basis)
         scatter = operator.absolute_scatter(np.abs(duals))
         if scatter.any():
             return value, True, scatter
         return value, False, operator.absolute_scatter(np.ones_like(duals))
 
-    def _part(
-        self, value: float, duals: NDArray, margins: NDArray, scatter: NDArray | None
-    ) -> Part:
-        return Part(
-            value,
-            float(np.abs(duals).sum(dtype=np.float64)),
-            int(np.count_nonzero(margins <= 0)),
-            float(np.abs(self._plus_gaps(margins)).max()),
-            scatter,
-        )
-
-    def _follow(self, position: Position) -> bool:
-        """Take the steps of a position; return False if earlier steps are missing."""
-        known = self._n_steps if position.epoch == self._epoch else 0
-        if position.first and not position.first <= known <= position.last:
-            return False
-        if position.epoch != self._epoch or known > position.last:
-            self._epoch, self._n_steps = position.epoch, 0
-            self._margins = self._minus_gaps(np.zeros_like(self._margins))
-            self._at_margins = self._scatter = self._tried = None
-        for step in position.steps[self._n_steps - position.first :]:
-            self._take(step)
-        return True
-
-    def _take(self, step: Step) -> None:
-        tried, self._tried, self._scatter = self._tried, None, None
-        if (
-            tried is not None
-            and tried[2] == step.scale
-            and np.array_equal(tried[1], step.coefs)
-            and np.array_equal(tried[0], step.directions)
-        ):
-            self._margins, self._at_margins = tried[3], tried[4]
-        else:
-            self._margins = self._joined(self._margins_after(step))
-            self._at_margins = None
-        self._n_steps += 1
+    # Parts of these methods that several of them use.
 
     def _margins_after(self, step: Step) -> Callable[[int], NDArray]:
         """A function that computes the margins of a chunk after a step from M."""
         operator: Operator = self.operator
         dtype: Any = operator.dtype
-        h = combined = values = None
+        chunks = operator.chunks
         if step.directions.shape[1] == 1:
-            h = self._responses(step.directions[:, 0])
+            h, coef = self._responses(step.directions[:, 0]), dtype.type(step.coefs[0])
+
+            def values_of(number: int) -> NDArray:
+                return h[chunks[number]] * coef
+
         elif (measures := self._measures(step.directions)) is not None:
-            combined = self._combine(measures, step.coefs.astype(dtype))
+            combined, coefs = np.empty(len(measures), measures.dtype), step.coefs.astype(dtype)
+            self.threads.map(
+                lambda rows: np.dot(measures[rows], coefs, out=combined[rows]),
+                operator.measure_chunks,
+            )
+
+            def values_of(number: int) -> NDArray:
+                return operator.expansion[number] @ combined
+
         else:
             values = operator.values(Metric(step.directions, step.coefs))
 
+            def values_of(number: int) -> NDArray:
+                return values[chunks[number]].copy()
+
         def margins_of(number: int) -> NDArray:
-            part = operator.chunks[number]
-            if h is not None:
-                margins = h[part] * dtype.type(step.coefs[0])
-            elif combined is not None:
-                margins = operator.expand_chunk(combined, number)
-            else:
-                assert values is not None
-                margins = values[part].copy()
+            part, margins = chunks[number], values_of(number)
             if step.scale == 1:
                 margins += self._margins[part]
                 return margins
             if step.scale != 0:
-                old = self._plus_gaps(self._margins[part], part)
-                margins += dtype.type(step.scale) * old
-            return self._minus_gaps(margins, part)
+                margins += dtype.type(step.scale) * (self._margins[part] + self._gaps[part])
+            margins -= self._gaps[part]
+            return margins
 
         return margins_of
-
-    def _joined(self, margins_of: Callable[[int], NDArray]) -> NDArray:
-        return np.concatenate(self.threads.map(margins_of, self._numbers))
 
     def _measures(self, directions: NDArray) -> NDArray | None:
         """The measures (P, k) of directions, or None if there are too many to store.
@@ -334,7 +315,7 @@ class Block:
         groups: results do not depend on which groups are known from an earlier query.
         """
         k, operator = directions.shape[1], self.operator
-        if k > min(4 * operator.n_features, MAX_ENTRIES // operator.n_measures):
+        if k > min(4 * operator.n_features, MAX_ENTRIES // operator.measure_chunks[-1].stop):
             return None
         parts: list[NDArray] = []
         n_known = 0
@@ -353,15 +334,17 @@ class Block:
         self._measured = directions, measures
         return measures
 
-    def _combine(self, measures: NDArray, coefs: NDArray) -> NDArray:
-        """measures·coefs, of shape (P,)."""
-        combined = np.empty(len(measures), dtype=measures.dtype)
+    def _responses(self, direction: NDArray) -> NDArray:
+        if self._response is None or not np.array_equal(self._response[0], direction):
+            # Rounding of products depends on the memory layout.
+            self._response = direction, self.operator.responses(np.ascontiguousarray(direction))
+        return self._response[1]
 
-        def fill(rows: slice) -> None:
-            np.dot(measures[rows], coefs, out=combined[rows])
-
-        self.threads.map(fill, self.operator.measure_chunks)
-        return combined
+    @cached_property
+    def _measure_weights(self) -> NDArray:
+        """Σ_r c_r·|∂ response_r / ∂ measure_p|, of shape (P,)."""
+        parts = self.threads.map(lambda part: abs(part) @ self._weights, self.operator.adjoint)
+        return np.concatenate(parts)
 
     def _weigh(self, weights_of: Callable[[int], NDArray], measures: NDArray) -> NDArray:
         """measuresᵀ·weights, of shape (k,), in float64; `weights_of` gives those of a chunk."""
@@ -371,46 +354,38 @@ class Block:
             # Unlike @, np.dot releases the global interpreter lock.
             return np.dot(weights_of(number), measures[chunks[number]]).astype(np.float64)
 
-        return sum_in_order(self.threads.map(weigh_chunk, range(len(chunks))))
+        return reduce(np.add, self.threads.map(weigh_chunk, range(len(chunks))))
 
-    def _responses(self, direction: NDArray) -> NDArray:
-        if self._response is None or not np.array_equal(self._response[0], direction):
-            # Rounding of products depends on the memory layout.
-            self._response = direction, self.operator.responses(np.ascontiguousarray(direction))
-        return self._response[1]
-
-    def _probe(
-        self, Y: NDArray, basis: NDArray | None
+    def _loss_at(
+        self, Y: NDArray | None = None, basis: NDArray | None = None
     ) -> tuple[Operator, NDArray, tuple[float, NDArray]]:
-        """The operator in the coordinates of Y, and margins and loss at M', which are cached."""
-        operator = self.operator
+        """The operator in the coordinates of Y, the margins, and F with its duals, at M or M'."""
+        operator, chunks = self.operator, self.operator.chunks
+        if Y is None:
+            if self._at_margins is None:
+                self._at_margins = self._evaluate(lambda number: self._margins[chunks[number]])[1]
+            return operator, self._margins, self._at_margins
         if basis is not None:
             if self._projected is None or not np.array_equal(self._projected[0], basis):
-                self._projected = basis, self.operator.project(basis)
+                self._projected = basis, operator.project(basis)
             operator = self._projected[1]
-        if (
-            self._probed is None
-            or self._probed[0] is not operator
-            or not np.array_equal(self._probed[1], Y)
-        ):
-            margins = self._minus_gaps(operator.values_of(Y))
-            self._probed = operator, Y, margins, self._loss(margins)
-        return operator, self._probed[2], self._probed[3]
+        probed = self._probed
+        if probed is None or probed[0] is not operator or not np.array_equal(probed[1], Y):
+            margins = operator.values_of(Y) - self._gaps
+            loss = self._evaluate(lambda number: margins[chunks[number]])[1]
+            probed = self._probed = operator, Y, margins, loss
+        return operator, probed[2], probed[3]
 
-    def _loss_here(self) -> tuple[float, NDArray]:
-        if self._at_margins is None:
-            self._at_margins = self._loss(self._margins)
-        return self._at_margins
-
-    def _loss(self, margins: NDArray) -> tuple[float, NDArray]:
-        """F(ρ) and the duals."""
-        parts = self.operator.chunks
-        return self._evaluate(lambda number: margins[parts[number]], lambda *_: np.zeros(0))[1]
+    def _try(self, step: Step, sums_of: Callable[[int, NDArray], NDArray]) -> NDArray:
+        """F after a step from M, followed by sums that are linear in the duals."""
+        margins, loss, sums = self._evaluate(self._margins_after(step), sums_of)
+        self._tried = step, margins, loss
+        return np.append(loss[0], sums)
 
     def _evaluate(
         self,
         margins_of: Callable[[int], NDArray],
-        sums_of: Callable[[int, NDArray], NDArray],
+        sums_of: Callable[[int, NDArray], NDArray] = lambda number, duals: np.zeros(0),
     ) -> tuple[NDArray, tuple[float, NDArray], NDArray]:
         """Margins, F with its duals, and sums that are linear in the duals.
 
@@ -422,27 +397,27 @@ class Block:
         margins_of : maps the number of a chunk to its margins
         sums_of : maps the number of a chunk and its duals to an array, which is summed over chunks
         """
-        loss, parts = self.loss, self.operator.chunks
+        loss, chunks = self.loss, self.operator.chunks
         if not self._has_chunks:
-            margins = self._joined(margins_of)
+            margins = np.concatenate(self.threads.map(margins_of, self._numbers))
             value, duals = loss.value_and_duals(margins, self.weights)
-            sums = self._sum_over_chunks(sums_of, duals)
+            sums = reduce(np.add, [sums_of(n, duals[part]) for n, part in enumerate(chunks)])
         else:
             margins, duals = np.empty_like(self._margins), np.empty_like(self._margins)
 
             def evaluate_chunk(number: int) -> tuple[float, NDArray]:
-                part = parts[number]
+                part = chunks[number]
                 margins[part] = margins_of(number)
                 weights = None if self.weights is None else self.weights[part]
                 value, duals[part] = loss.value_and_duals(margins[part], weights)
                 return value, sums_of(number, duals[part])
 
-            values, found = zip(*self.threads.map(evaluate_chunk, self._numbers), strict=True)
+            values, parts = zip(*self.threads.map(evaluate_chunk, self._numbers), strict=True)
             value, factors = loss.merge(np.array(values))
             if (factors != 1).any():
-                for part, factor in zip(parts, factors.astype(duals.dtype), strict=True):
+                for part, factor in zip(chunks, factors.astype(duals.dtype), strict=True):
                     duals[part] *= factor
-            sums = factors @ np.array(found)
+            sums = factors @ np.array(parts)
         if np.isnan(value + duals.sum()) and np.isfinite(margins).all():
             raise NotANumberError(
                 f"{loss!r} returns NaN for finite margins between {margins.min():g} and "
@@ -450,22 +425,24 @@ class Block:
             )
         return margins, (value, duals), sums
 
-    def _sum_over_chunks(
-        self, sums_of: Callable[[int, NDArray], NDArray], duals: NDArray
-    ) -> NDArray:
-        """The sums of `_evaluate` for given duals."""
-        parts = self.operator.chunks
-        found = self.threads.map(
-            lambda number: sums_of(number, duals[parts[number]]), self._numbers
-        )
-        return sum_in_order(found)
 
-    def _minus_gaps(self, values: NDArray, part: slice = ALL) -> NDArray:
-        return values if self.gaps is None else values - self.gaps[part]
-
-    def _plus_gaps(self, margins: NDArray, part: slice = ALL) -> NDArray:
-        return margins if self.gaps is None else margins + self.gaps[part]
-
-
-Recipe = Callable[[Threads], Block]
-"""Creates a block, in the process that will hold it."""
+def check_terms(
+    gaps: NDArray | None, weights: NDArray | None, m: int, dtype: np.dtype
+) -> tuple[NDArray | None, NDArray | None]:
+    """Check the gaps and weights of m terms, and convert them to a dtype."""
+    for name, values in (("gaps", gaps), ("weights", weights)):
+        if values is not None and values.shape != (m,):
+            raise ValueError(f"{name} must have shape ({m},), one per matrix; got {values.shape}.")
+    if gaps is not None:
+        if not np.isfinite(gaps).all():
+            raise ValueError("gaps must be finite.")
+        gaps = gaps.astype(dtype)
+    if weights is not None:
+        low, high, limits = weights.min(), weights.max(), np.finfo(dtype)
+        if not (low >= limits.tiny and high <= limits.max):
+            raise ValueError(
+                f"weights must be positive and in the range of {dtype}; got values between {low:g} "
+                f"and {high:g}. Leave out terms of weight 0, or divide all weights by their mean."
+            )
+        weights = weights.astype(dtype)
+    return gaps, weights

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from copy import copy
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,6 @@ from boostmetric.data.points import (
     scale,
 )
 from boostmetric.engines import Threads
-from boostmetric.metric import Metric
 from boostmetric.neighbors import compiled_loops
 from boostmetric.problem.comparisons import Comparisons
 from boostmetric.problem.operators import Operator, symmetric_operator
@@ -98,9 +98,11 @@ class ComparisonOperator(Operator):
         comparisons.check_points(n)
         super().__init__(len(comparisons), X.shape[1], X.dtype)
         self.threads = Threads(1) if threads is None else threads
-        order = near_order(comparisons.pairs, n)
-        place = np.argsort(order)
-        ends = np.sort(place[comparisons.pairs], axis=1)
+        # 1) an order of the points in which the points of a pair are close together; pairs by row
+        pairs, m = comparisons.pairs, len(comparisons)
+        graph = csr_matrix((np.ones(len(pairs), dtype=np.int8), tuple(pairs.T)), shape=(n, n))
+        order = np.asarray(reverse_cuthill_mckee((graph + graph.T).tocsr(), symmetric_mode=True))
+        ends = np.sort(np.argsort(order)[pairs], axis=1)
         by_row = np.lexsort((ends[:, 1], ends[:, 0]))
         pair = np.argsort(by_row)
         self.X: Points = X[order] if is_centered else centered(X, order)
@@ -115,6 +117,7 @@ class ComparisonOperator(Operator):
                 self.X = X.copy()
             scale(self.X, -self.exponent)
             self.unit = 4.0**self.exponent
+        # 2) the structure of H in CSR form: the diagonal first in each row, followed by the pairs
         self._i, self._j = np.ascontiguousarray(ends[by_row].T)
         points = np.arange(n + 1)
         self._row_starts = (np.searchsorted(self._i, points) + points).astype(np.int32)
@@ -122,13 +125,17 @@ class ComparisonOperator(Operator):
         self._columns = np.empty(len(self._i) + n, dtype=np.int32)
         self._columns[self._slots] = self._j
         self._columns[self._row_starts[:-1]] = points[:-1]
-        m = len(comparisons)
-        self._chunks = even_chunks(m, MIN_CHUNK)
-        self._measure_chunks = even_chunks(len(pair), MIN_CHUNK)
-        expand = incidence(pair[comparisons.far], pair[comparisons.near], len(pair), X.dtype)
-        collect = expand.T.tocsr()
-        self._expand = [expand[part] for part in self._chunks]
-        self._collect = [collect[part] for part in self._measure_chunks]
+        # 3) the matrix E with 1 at (r, far_r) and −1 at (r, near_r), in chunks of comparisons, and
+        # its transpose, in chunks of pairs
+        columns = pair[np.stack([comparisons.far, comparisons.near], axis=1)].astype(np.int32)
+        entries = np.tile(np.array([1, -1], dtype=X.dtype), m)
+        starts = np.arange(0, 2 * m + 1, 2, dtype=np.int32)
+        E = csr_matrix((entries, columns.ravel(), starts), shape=(m, len(pair)))
+        transpose = E.T.tocsr()
+        self.chunks = even_chunks(m, MIN_CHUNK)
+        self.measure_chunks = even_chunks(len(pair), MIN_CHUNK)
+        self.expansion = [E[part] for part in self.chunks]
+        self.adjoint = [transpose[part] for part in self.measure_chunks]
 
     def project(self, basis: NDArray) -> Operator:
         """The same comparisons of the points X·basis, for a basis of shape (D, d)."""
@@ -139,21 +146,6 @@ class ComparisonOperator(Operator):
         projected.n_features = basis.shape[1]
         return projected
 
-    @property
-    def n_measures(self) -> int:
-        """P, the number of distinct pairs."""
-        return len(self._i)
-
-    @property
-    def chunks(self) -> list[slice]:
-        """Chunks of comparisons."""
-        return self._chunks
-
-    @property
-    def measure_chunks(self) -> list[slice]:
-        """Chunks of pairs."""
-        return self._measure_chunks
-
     def scatter(self, duals: NDArray) -> NDArray | LinearOperator:
         """Â = Σ_r u_r·A_r = XᵀLX, a matrix, or a LinearOperator if D is large.
 
@@ -161,7 +153,7 @@ class ComparisonOperator(Operator):
         """
         if self.is_dense:
             return self.scatter_matrix(duals)
-        half_laplacian = self._half_laplacian(self.collect(duals))
+        half_laplacian = self._half_laplacian(self._by_pair(duals))
 
         def product(V: NDArray) -> NDArray:
             projections = self._times_points(V.astype(self.dtype, copy=False))
@@ -170,26 +162,26 @@ class ComparisonOperator(Operator):
                 lambda rows: self.X[rows].T @ flow[rows],
                 chunks(self.X.shape[0], 1 + self.X.shape[0] // MAX_SPANS),
             )
-            return sum_in_order(parts)
+            return reduce(np.add, parts)
 
         return symmetric_operator(product, self.n_features, self.dtype)
 
     def scatter_matrix(self, duals: NDArray) -> NDArray:
-        """The scatter as a matrix, for any D."""
-        return self._sum_of_pairs(self.collect(duals))
+        return self._sum_of_pairs(self._by_pair(duals))
 
     def absolute_scatter(self, duals: NDArray) -> NDArray:
         """An upper bound on Σ_r u_r·|A_r|, adding the matrices of both pairs, of shape (D, D)."""
-        return self._sum_of_pairs(self.collect_sizes(duals))
+        sums = self.threads.map(lambda part: abs(part) @ duals, self.adjoint)
+        return self._sum_of_pairs(np.concatenate(sums))
 
     def responses(self, direction: NDArray) -> NDArray:
         """h_r = vᵀA_r v = ((x_far)ᵀv)² − ((x_near)ᵀv)², of shape (m,). O(n·D + P + m)."""
-        return self.expand(self.measures(direction[:, None])[:, 0])
+        return self._far_minus_near(self.measures(direction[:, None])[:, 0])
 
     def measures(self, directions: NDArray) -> NDArray:
         """((x_i − x_j)ᵀv)² of every pair, for directions (D, k), of shape (P, k)."""
         projection = self._times_points(directions.astype(self.dtype, copy=False))
-        squares = np.empty((self.n_measures, directions.shape[1]), dtype=self.dtype)
+        squares = np.empty((len(self._i), directions.shape[1]), dtype=self.dtype)
 
         def fill(pairs: slice) -> None:
             # With mode="raise", NumPy would buffer the result.
@@ -198,36 +190,8 @@ class ComparisonOperator(Operator):
             part *= part
 
         size = max(1, CHUNK_ENTRIES // max(1, directions.shape[1]))
-        self.threads.map(fill, chunks(self.n_measures, size))
+        self.threads.map(fill, chunks(len(self._i), size))
         return squares
-
-    def expand(self, squares: NDArray) -> NDArray:
-        """Squared distances of the far pairs minus those of the near pairs, of shape (m,)."""
-        parts = self.threads.map(
-            lambda number: self.expand_chunk(squares, number), range(len(self.chunks))
-        )
-        return np.concatenate(parts)
-
-    def collect(self, duals: NDArray) -> NDArray:
-        """The adjoint of `expand`: q_p = Σ_{r: far=p} u_r − Σ_{r: near=p} u_r, of shape (P,)."""
-        parts = self.threads.map(
-            lambda number: self.collect_chunk(duals, number), range(len(self.measure_chunks))
-        )
-        return np.concatenate(parts)
-
-    def collect_sizes(self, sizes: NDArray) -> NDArray:
-        """Σ_{r: far=p} s_r + Σ_{r: near=p} s_r, of shape (P,)."""
-        return np.concatenate(self.threads.map(lambda part: abs(part) @ sizes, self._collect))
-
-    def expand_chunk(self, squares: NDArray, number: int) -> NDArray:
-        """`expand` for the comparisons of a chunk."""
-        differences: NDArray = self._expand[number] @ squares
-        return differences
-
-    def collect_chunk(self, duals: NDArray, number: int) -> NDArray:
-        """`collect` for the pairs of a chunk, from the duals of all comparisons."""
-        collected: NDArray = self._collect[number] @ duals
-        return collected
 
     def values_of(self, matrix: NDArray) -> NDArray:
         """⟨A_r, N⟩ for any symmetric matrix N, of shape (m,).
@@ -237,15 +201,10 @@ class ComparisonOperator(Operator):
         """
         values, vectors = eigh(matrix)
         used = np.abs(values) > np.finfo(np.float64).eps * np.abs(values).max()
-        return self._sum_of_measures(vectors[:, used], values[used])
+        return self._weighted_responses(vectors[:, used], values[used])
 
-    def values(self, metric: Metric) -> NDArray:
-        """⟨A_r, M⟩ from the distances of the pairs, of shape (m,)."""
-        return self._sum_of_measures(metric.components.T, np.ones(len(metric.components)))
-
-    def _sum_of_measures(self, directions: NDArray, factors: NDArray) -> NDArray:
-        """Σ_d factors_d·((x_i − x_j)ᵀv_d)², far minus near, of shape (m,)."""
-        squares = np.zeros(self.n_measures, dtype=self.dtype)
+    def _weighted_responses(self, directions: NDArray, factors: NDArray) -> NDArray:
+        squares = np.zeros(len(self._i), dtype=self.dtype)
         factors = factors.astype(self.dtype)
         # Projections take at most as much memory as X, also if it is sparse.
         width = max(1, self.X.size // max(1, self.X.shape[0]))
@@ -262,8 +221,16 @@ class ComparisonOperator(Operator):
                 squares[pairs] += differences @ used
 
             size = max(1, CHUNK_ENTRIES // max(1, projection.shape[1]))
-            self.threads.map(add, chunks(self.n_measures, size))
-        return self.expand(squares)
+            self.threads.map(add, chunks(len(self._i), size))
+        return self._far_minus_near(squares)
+
+    def _far_minus_near(self, squares: NDArray) -> NDArray:
+        """Differences of the squared distances (P,) of the pairs, of shape (m,)."""
+        return np.concatenate(self.threads.map(lambda part: part @ squares, self.expansion))
+
+    def _by_pair(self, duals: NDArray) -> NDArray:
+        """q_p = Σ_{r: far=p} u_r − Σ_{r: near=p} u_r, of shape (P,)."""
+        return np.concatenate(self.threads.map(lambda part: part @ duals, self.adjoint))
 
     def _sum_of_pairs(self, q: NDArray) -> NDArray:
         """Σ_p q_p·(x_i − x_j)(x_i − x_j)ᵀ, of shape (D, D)."""
@@ -291,14 +258,13 @@ class ComparisonOperator(Operator):
             return half
 
         per_span = size * -(-n // (size * MAX_SPANS))
-        half = sum_in_order(self.threads.map(half_of, chunks(n, per_span)))
+        half = reduce(np.add, self.threads.map(half_of, chunks(n, per_span)))
         return half + half.T
 
     def _half_laplacian(self, q: NDArray) -> csr_matrix:
         """H = ½·diag(d) − U for the graph with the weights q."""
-        n, P = self.X.shape[0], self.n_measures
+        n, P = self.X.shape[0], len(self._i)
         degree = np.bincount(self._i, q, n) + np.bincount(self._j, q, n)
-        # Pairs are sorted by row; with the diagonal first in each row, they form a CSR matrix.
         entries = np.empty(P + n, dtype=self.dtype)
         entries[self._slots] = -q
         entries[self._row_starts[:-1]] = degree / 2
@@ -334,35 +300,3 @@ def even_chunks(n: int, least: int) -> list[slice]:
     """
     n_chunks = 1 << (min(MAX_CHUNKS, max(1, n // least)).bit_length() - 1)
     return chunks(n, -(-n // n_chunks))
-
-
-def incidence(far: NDArray, near: NDArray, n_pairs: int, dtype: np.dtype) -> csr_matrix:
-    """The matrix (m, P) with 1 at (r, far_r) and −1 at (r, near_r).
-
-    >>> incidence(np.array([1, 2]), np.array([0, 0]), 3, np.dtype(float)).toarray()
-    array([[-1.,  1.,  0.],
-           [-1.,  0.,  1.]])
-    """
-    entries = np.tile(np.array([1, -1], dtype=dtype), len(far))
-    columns = np.stack([far, near], axis=1).astype(np.int32).ravel()
-    starts = np.arange(0, 2 * len(far) + 1, 2, dtype=np.int32)
-    return csr_matrix((entries, columns, starts), shape=(len(far), n_pairs))
-
-
-def sum_in_order(parts: list[NDArray]) -> NDArray:
-    """The sum of arrays in the given order; overwrites the first."""
-    total = parts[0]
-    for part in parts[1:]:
-        total += part
-    return total
-
-
-def near_order(pairs: NDArray, n: int) -> NDArray:
-    """An order of n points in which the points of a pair are close together.
-
-    >>> near_order(np.array([[0, 2], [1, 3], [2, 3]]), 4).tolist()
-    [1, 3, 2, 0]
-    """
-    ones = np.ones(len(pairs), dtype=np.int8)
-    upper = csr_matrix((ones, (pairs[:, 0], pairs[:, 1])), shape=(n, n))
-    return np.asarray(reverse_cuthill_mckee((upper + upper.T).tocsr(), symmetric_mode=True))

@@ -11,12 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 from sklearn.utils import check_random_state
 
-from boostmetric._validation import finite, non_negative
+from boostmetric._validation import check_parameter, finite, non_negative
 from boostmetric._warn import warn
 from boostmetric.data.dask_points import DaskPoints
 from boostmetric.data.labels import Labels, check_labels, label_array
 from boostmetric.data.pairs import are_same, draw_triplets
-from boostmetric.data.points import Points, as_floats
+from boostmetric.data.points import as_floats
 from boostmetric.engines import Threads, single_blas_thread
 from boostmetric.neighbors import (
     NONE,
@@ -123,20 +123,37 @@ class Comparisons:
             )
         labels, weights = check_labels(known, sample_weight)
         for name, number in (("n_targets", n_targets), ("n_impostors", n_impostors)):
-            if number < 1:
-                raise ValueError(
-                    f"The {name!r} parameter must be an int in the range [1, inf). Got {number!r} "
-                    "instead."
-                )
+            check_parameter(name, number, number >= 1, "an int in the range [1, inf)")
         rows = np.arange(len(labels)) if weights is None else np.flatnonzero(weights > 0)
         labels = labels[rows]
-        with single_blas_thread():  # the search has its own threads
-            targets, impostors, recall = _nearest(
-                points, rows, labels, (n_targets, n_impostors), index, n_jobs, should_stop
+        # 1) the nearest points of the same class, and of other classes
+        numbers, recall = (n_targets, n_impostors), None
+        if index is not None and (issparse(points) or labels.classes is None):
+            raise ValueError(
+                f"index={index!r:.80} does not work with "
+                + ("sparse X" if issparse(points) else "multilabel targets")
+                + ". Use index=None"
+                + (", or reduce X with TruncatedSVD first." if issparse(points) else ".")
             )
+        with single_blas_thread(), Threads(n_jobs) as threads:  # the search has its own threads
+            if isinstance(points, DaskPoints):
+                targets, impostors, recall = nearest_in_parts(points, rows, labels, numbers, index)
+            elif index is not None:
+                targets, impostors, recall = indexed_targets_and_impostors(
+                    points[rows], labels, *numbers, index, threads=threads
+                )
+            else:
+                targets, impostors = nearest_targets_and_impostors(
+                    points[rows], labels, *numbers, threads=threads, should_stop=should_stop
+                )
         _warn_of_missing(labels, targets, "target")
         _warn_of_missing(labels, impostors, "impostor")
-        triplets = rows[_triplets(targets, impostors)]
+        # 2) all triplets of a point, one of its targets and one of its impostors
+        anchor = np.repeat(np.arange(len(rows)), n_targets * n_impostors)
+        target = np.repeat(targets, n_impostors, axis=1).ravel()
+        impostor = np.tile(impostors, (1, n_targets)).ravel()
+        exist = (target != NONE) & (impostor != NONE)
+        triplets = rows[np.stack([anchor, target, impostor], axis=1)[exist]]
         made = cls.from_triplets(
             triplets,
             weights=None if weights is None else weights[triplets[:, 0]],
@@ -168,7 +185,6 @@ class Comparisons:
         <1 comparisons of 2 pairs>
         """
         rows = _indices("triplets", triplets, 3)
-        _check_far(rows, rows[:, ::2])
         return cls._from_ends(rows[:, :2], rows[:, ::2], gaps, weights, n_points)
 
     @classmethod
@@ -190,7 +206,6 @@ class Comparisons:
         <2 comparisons of 3 pairs>
         """
         rows = _indices("quadruplets", quadruplets, 4)
-        _check_far(rows, rows[:, 2:])
         return cls._from_ends(rows[:, :2], rows[:, 2:], gaps, weights, n_points)
 
     @classmethod
@@ -225,7 +240,6 @@ class Comparisons:
         assert squares is not None
         if (squares <= 0).any():
             raise ValueError(f"thresholds must be positive; got {squares.min():g}.")
-        _check_ends(rows)
         null = np.zeros_like(rows)
         return cls._from_ends(
             np.where(similar[:, None], rows, null),
@@ -264,7 +278,6 @@ class Comparisons:
         ([[0, 1], [0, 1]], [[0, 2], [1, 2]])
         """
         rows, who = _indices("pairs", pairs, 2), Labels.of(people).codes
-        _check_ends(rows)
         triplets = draw_triplets(rows, who, n_triplets, check_random_state(random_state))
         return cls.from_triplets(triplets, n_points=len(who))
 
@@ -370,49 +383,6 @@ class Comparisons:
             )
 
 
-def _nearest(
-    X: Points | DaskPoints,
-    rows: NDArray,
-    labels: Labels,
-    n_neighbors: tuple[int, int],
-    index: str | Index | None,
-    n_jobs: int | None,
-    should_stop: Callable[[], bool] | None,
-) -> tuple[NDArray, NDArray, float | None]:
-    """Targets and impostors among some rows, and the recall of the index, if any."""
-    if index is not None and (issparse(X) or labels.classes is None):
-        what = "sparse X" if issparse(X) else "multilabel targets"
-        raise ValueError(
-            f"index={index!r:.80} does not work with {what}. Use index=None"
-            + (", or reduce X with TruncatedSVD first." if issparse(X) else ".")
-        )
-    if isinstance(X, DaskPoints):
-        return nearest_in_parts(X, rows, labels, n_neighbors, index)
-    with Threads(n_jobs) as threads:
-        if index is not None:
-            return indexed_targets_and_impostors(
-                X[rows], labels, *n_neighbors, index, threads=threads
-            )
-        targets, impostors = nearest_targets_and_impostors(
-            X[rows], labels, *n_neighbors, threads=threads, should_stop=should_stop
-        )
-        return targets, impostors, None
-
-
-def _triplets(targets: NDArray, impostors: NDArray) -> NDArray:
-    """All triplets of a point, one of its targets and one of its impostors, of shape (m, 3).
-
-    >>> _triplets(np.array([[1, 2]]), np.array([[3, NONE]])).tolist()
-    [[0, 1, 3], [0, 2, 3]]
-    """
-    n_targets, n_impostors = targets.shape[1], impostors.shape[1]
-    anchor = np.repeat(np.arange(len(targets)), n_targets * n_impostors)
-    target = np.repeat(targets, n_impostors, axis=1).ravel()
-    impostor = np.tile(impostors, (1, n_targets)).ravel()
-    exist = (target != NONE) & (impostor != NONE)
-    return np.stack([anchor, target, impostor], axis=1)[exist]
-
-
 def _warn_of_missing(labels: Labels, neighbors: NDArray, kind: str) -> None:
     """Warn if points with labels have fewer neighbors than requested, naming a class or set."""
     found, wanted = (neighbors != NONE).sum(axis=1), neighbors.shape[1]
@@ -428,25 +398,8 @@ def _warn_of_missing(labels: Labels, neighbors: NDArray, kind: str) -> None:
         )
 
 
-def _check_ends(rows: NDArray) -> None:
-    """Reject pairs of a point with itself."""
-    if len(itself := np.flatnonzero(rows[:, 0] == rows[:, 1])):
-        raise ValueError(
-            f"Pairs must consist of two points; pair {itself[0]} is {rows[itself[0]].tolist()}."
-        )
-
-
-def _check_far(rows: NDArray, far: NDArray) -> None:
-    """Reject far pairs of a point with itself: no distance is smaller than 0."""
-    if len(itself := np.flatnonzero(far[:, 0] == far[:, 1])):
-        raise ValueError(
-            f"The far pair of {len(itself)} comparisons is a point with itself; the first is "
-            f"comparison {itself[0]}, {rows[itself[0]].tolist()}. Drop these comparisons."
-        )
-
-
 def _indices(name: str, values: ArrayLike, width: int) -> NDArray:
-    """Convert `values` to an integer array (m, width) of row numbers."""
+    """Convert `values` to an integer array (m, width) of row numbers, without null far pairs."""
     rows = np.asarray(values)
     if rows.ndim != 2 or rows.shape[1] != width:
         raise ValueError(f"{name} must have shape (m, {width}); got {rows.shape}.")
@@ -456,4 +409,15 @@ def _indices(name: str, values: ArrayLike, width: int) -> NDArray:
         raise ValueError(f"{name} must contain integer row numbers of X; got fractions or NaN.")
     if rows.size and rows.min() < 0:
         raise ValueError(f"{name} must contain row numbers of X, which are >= 0; got {rows.min()}.")
-    return rows.astype(np.int64)
+    rows = rows.astype(np.int64)
+    # No distance is smaller than 0, that of a point to itself.
+    far = rows[:, ::2] if width == 3 else rows[:, -2:]
+    if len(itself := np.flatnonzero(far[:, 0] == far[:, 1])):
+        first, ends = itself[0], rows[itself[0]].tolist()
+        if width == 2:
+            raise ValueError(f"Pairs must consist of two points; pair {first} is {ends}.")
+        raise ValueError(
+            f"The far pair of {len(itself)} comparisons is a point with itself; the first is "
+            f"comparison {first}, {ends}. Drop these comparisons."
+        )
+    return rows

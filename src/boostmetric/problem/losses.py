@@ -30,6 +30,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from boostmetric._validation import check_parameter
+
 
 class Loss(ABC):
     """A convex function F of the margins, with its negative gradient; the base of custom losses.
@@ -37,8 +39,8 @@ class Loss(ABC):
     For comparisons, F must be nonincreasing, so that the duals are nonnegative; `learn_psd` accepts
     any convex function.
 
-    `solvers` and `regularizers` are those that support the loss. `lower` is a lower bound of F,
-    which improves the certificate.
+    `solvers` and `regularizers` are the names of the ones that support the loss. `lower` is a lower
+    bound of F, which improves the certificate.
     """
 
     lower: ClassVar[float] = -math.inf
@@ -113,22 +115,19 @@ class Exponential(Loss):
     -9999.306853
     """
 
+    # `value` and `duals` name the class, because a subclass that overrides one of them has the
+    # `value_and_duals` of `Loss`, which would call them.
+
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
-        """F(ρ), by the shifted form −ρ_min + log Σ c_r·exp(ρ_min − ρ_r)."""
-        return self._both(margins, weights)[0]
+        return Exponential.value_and_duals(self, margins, weights)[0]
 
     def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
-        """The softmax of −ρ, weighted."""
-        return self._both(margins, weights)[1]
+        return Exponential.value_and_duals(self, margins, weights)[1]
 
     def value_and_duals(
         self, margins: NDArray, weights: NDArray | None = None
     ) -> tuple[float, NDArray]:
-        """Both, from the same exponentials."""
-        return self._both(margins, weights)
-
-    @staticmethod
-    def _both(margins: NDArray, weights: NDArray | None) -> tuple[float, NDArray]:
+        """−ρ_min + log Σ c_r·exp(ρ_min − ρ_r), and the softmax of −ρ, weighted."""
         lowest = margins.min()
         terms = lowest - margins
         np.exp(terms, out=terms)
@@ -142,7 +141,7 @@ class Exponential(Loss):
         self, margins: NDArray, change: NDArray, weights: NDArray | None = None
     ) -> NDArray:
         """u_r·(change_r − Σ_k u_k·change_k)."""
-        duals = self._both(margins, weights)[1]
+        duals = self.duals(margins, weights)
         mean = margins.dtype.type(np.sum(duals * change, dtype=np.float64))
         return duals * (change - mean)
 
@@ -166,8 +165,8 @@ class Logistic(Loss):
     entropy (EQ:fenchel). F ≥ 0 grows linearly as a margin goes to −∞, whereas the exponential
     loss is dominated by the worst comparisons.
 
-    `value` uses max(0, −ρ) + log(1 + exp(−|ρ|)), which is accurate for margins of either sign; in
-    `duals`, an overflow of exp(ρ) gives the correct limit, 0.
+    The value is Σ c_r·(max(0, −ρ_r) + log(1 + e)) with e = exp(−|ρ_r|), which is accurate for
+    margins of either sign.
 
     >>> import numpy as np
     >>> Logistic().value(np.array([-1e4, 1e4]))
@@ -177,42 +176,18 @@ class Logistic(Loss):
     lower = 0.0
 
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
-        """F(ρ), in a form that does not overflow."""
-        return self._value(margins, np.exp(-np.abs(margins)), weights)
+        return Logistic.value_and_duals(self, margins, weights)[0]
 
     def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
-        """The logistic function of −ρ, weighted."""
-        with np.errstate(over="ignore"):
-            duals = np.exp(margins)
-        duals += 1
-        return np.divide(1 if weights is None else weights, duals, out=duals)
+        return Logistic.value_and_duals(self, margins, weights)[1]
 
     def value_and_duals(
         self, margins: NDArray, weights: NDArray | None = None
     ) -> tuple[float, NDArray]:
-        """Both, from the same exponentials: e = exp(−|ρ|) and the duals e/(1 + e) or 1/(1 + e)."""
+        """Both from the same exponentials; the duals are e/(1 + e) if ρ > 0, else 1/(1 + e)."""
         small = np.abs(margins)
         np.negative(small, out=small)
         np.exp(small, out=small)
-        value = self._value(margins, small, weights)
-        # e if ρ > 0, else 1; np.where is several times slower for random signs.
-        duals = np.maximum(small, margins <= 0)
-        small += 1
-        duals /= small
-        if weights is not None:
-            duals *= weights
-        return value, duals
-
-    def curvature(
-        self, margins: NDArray, change: NDArray, weights: NDArray | None = None
-    ) -> NDArray:
-        """c_r·e/(1 + e)²·change_r with e = exp(−|ρ_r|)."""
-        small = np.exp(-np.abs(margins))
-        curved = small / (1 + small) ** 2 * change
-        return curved if weights is None else curved * weights
-
-    @staticmethod
-    def _value(margins: NDArray, small: NDArray, weights: NDArray | None) -> float:
         # log(1 + e) = log(u) + r/u with u = 1 + e, rounded, and the rounding error r = e − (u − 1).
         # It is as accurate as log1p, which NumPy does not vectorize: it takes four times as long
         # (measured in float32).
@@ -223,9 +198,22 @@ class Logistic(Loss):
         np.log(terms, out=terms)
         terms += rest
         terms -= np.minimum(margins, 0)
+        # e if ρ > 0, else 1; np.where is several times slower for random signs.
+        duals = np.maximum(small, margins <= 0)
+        small += 1
+        duals /= small
         if weights is not None:
             terms *= weights
-        return float(terms.sum(dtype=np.float64))
+            duals *= weights
+        return float(terms.sum(dtype=np.float64)), duals
+
+    def curvature(
+        self, margins: NDArray, change: NDArray, weights: NDArray | None = None
+    ) -> NDArray:
+        """c_r·e/(1 + e)²·change_r with e = exp(−|ρ_r|)."""
+        small = np.exp(-np.abs(margins))
+        curved = small / (1 + small) ** 2 * change
+        return curved if weights is None else curved * weights
 
 
 class SquaredHinge(Loss):
@@ -241,12 +229,10 @@ class SquaredHinge(Loss):
     lower = 0.0
 
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
-        """F(ρ)."""
         slack = np.maximum(1 - margins, 0).astype(np.float64)
         return float(slack @ slack if weights is None else (weights * slack) @ slack)
 
     def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
-        """Twice the slack, weighted."""
         duals = np.maximum(1 - margins, 0)
         duals *= 2
         return duals if weights is None else duals * weights
@@ -280,22 +266,16 @@ class SmoothedHinge(Loss):
     lower = 0.0
 
     def __init__(self, width: float = 0.5) -> None:
-        if not width > 0:
-            raise ValueError(
-                f"The 'width' parameter must be a float in the range (0.0, inf). Got {width!r} "
-                "instead."
-            )
+        check_parameter("width", width, width > 0, "a float in the range (0.0, inf)")
         self.width = width
 
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
-        """F(ρ)."""
         slack = np.maximum(1 - margins, 0).astype(np.float64)
         bent = np.minimum(slack, self.width)
         terms = bent**2 / (2 * self.width) + (slack - bent)
         return float(np.sum(terms if weights is None else weights * terms))
 
     def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
-        """The slack in units of the width, at most 1, weighted."""
         duals: NDArray = np.clip((1 - margins) / margins.dtype.type(self.width), 0, 1)
         return duals if weights is None else duals * weights
 
@@ -339,14 +319,10 @@ class Hinge(Loss):
     regularizers = ("trace",)
 
     def __init__(self, nu: float = 0.3) -> None:
-        if not 0 < nu <= 1:
-            raise ValueError(
-                f"The 'nu' parameter must be a float in the range (0.0, 1.0]. Got {nu!r} instead."
-            )
+        check_parameter("nu", nu, 0 < nu <= 1, "a float in the range (0.0, 1.0]")
         self.nu = nu
 
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
-        """F(ρ)."""
         return -float(self.duals(margins, weights) @ margins.astype(np.float64))
 
     def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
@@ -414,10 +390,7 @@ def as_loss(given: str | Loss) -> Loss:
     """
     if isinstance(given, Loss):
         return given
-    if not isinstance(given, str) or given not in LOSSES:
-        names = ", ".join(map(repr, LOSSES))
-        raise ValueError(
-            f"The 'loss' parameter must be one of {names} or an instance of Loss. Got {given!r} "
-            "instead."
-        )
+    names = ", ".join(map(repr, LOSSES))
+    is_known = isinstance(given, str) and given in LOSSES
+    check_parameter("loss", given, is_known, f"one of {names} or an instance of Loss")
     return LOSSES[given]

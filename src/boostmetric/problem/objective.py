@@ -8,50 +8,20 @@ scatter is a round. M changes only in `take` and `restore`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from functools import reduce
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator
 
-from boostmetric.engines import StopRequested
+from boostmetric.engines import Dask, Local, StopRequested
 from boostmetric.engines.local import Result
-from boostmetric.problem.block import Block, Part
+from boostmetric.problem.block import Block, Evaluation
 from boostmetric.problem.losses import Loss, is_mergeable
 from boostmetric.problem.operators import Operator, symmetric_operator
 from boostmetric.problem.regularizers import Regularizer
-from boostmetric.problem.step import EPOCHS, Position, Step, Sum
-
-
-class Engine(Protocol):
-    """Runs a function on every block; see `engines`."""
-
-    def call(
-        self, function: Callable[..., Result], blocks: Sequence[Any], *arguments: Any
-    ) -> list[Result]:
-        """The results in the order of the blocks."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """The objective at some M.
-
-    Attributes
-    ----------
-    value : F(ρ(M)) + R(M)
-    dual_sum : Σ|u_r|
-    n_violated : number of comparisons with a margin ≤ 0
-    largest : the largest |⟨A_r, M⟩|
-    scatter : Σ u_r·A_r, a matrix or a LinearOperator, or None if it was not requested
-    """
-
-    value: float
-    dual_sum: float
-    n_violated: int
-    largest: float
-    scatter: NDArray | LinearOperator | None
+from boostmetric.problem.step import EPOCHS, Step, Sum
 
 
 class Objective:
@@ -74,7 +44,7 @@ class Objective:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Local | Dask,
         blocks: Sequence[Any],
         loss: Loss,
         regularizer: Regularizer,
@@ -100,7 +70,7 @@ class Objective:
     @classmethod
     def of_operator(
         cls,
-        engine: Any,
+        engine: Local,
         operator: Operator,
         loss: Loss,
         regularizer: Regularizer,
@@ -108,16 +78,9 @@ class Objective:
         weights: NDArray | None = None,
     ) -> Objective:
         """The objective of one block with the given operator, gaps b_r and weights c_r > 0."""
-        block = Block(
-            operator,
-            loss,
-            check_gaps(gaps, operator.n_matrices, operator.dtype),
-            check_weights(weights, operator.n_matrices, operator.dtype),
-            engine.threads,
-        )
         return cls(
             engine,
-            [block],
+            [Block(operator, loss, gaps, weights, engine.threads)],
             loss,
             regularizer,
             [operator.n_matrices],
@@ -149,19 +112,17 @@ class Objective:
 
         The operator is valid only until M changes, and each product with it is a round.
         """
-        parts = self._query(Block.evaluate, with_scatter)
-        merged = self._merge(parts, self.regularizer.value(self.M))
+        parts = self._query(Block.evaluate, with_scatter and self.is_dense)
+        now = self._merged(parts, self.regularizer.value(self.M))
         if self.is_dense or not with_scatter:
-            return merged
-        factors = np.ones(1)
-        if len(parts) > 1:
-            factors = self.loss.merge(np.array([part.value for part in parts]))[1]
+            return now
+        _, factors = self._merge([part.value for part in parts])
 
         def product(V: NDArray) -> NDArray:
             images = self._query(Block.scatter_product, V.astype(self.dtype, copy=False))
             return weighted_sum(factors, images).astype(self.dtype)
 
-        return replace(merged, scatter=symmetric_operator(product, self.n_features, self.dtype))
+        return replace(now, scatter=symmetric_operator(product, self.n_features, self.dtype))
 
     def along(self, direction: NDArray, coef: float) -> NDArray:
         """Sums at M + w·v·vᵀ: F, Σ u·h, Σ|u·h| and, at w = 0 only, three more.
@@ -169,9 +130,9 @@ class Objective:
         These are Σ|u|, Σ|u|·h·max(h, 0) and Σ|u|·h·min(h, 0), for the responses h_r = vᵀA_r v. The
         penalty is not included; `regularizer.along` returns its slope.
         """
-        sums = np.array(self._query(Block.along, direction, coef))
-        value, factors = self.loss.merge(sums[:, 0]) if len(sums) > 1 else (sums[0, 0], np.ones(1))
-        return np.append(value, factors @ sums[:, 1:])
+        rows = np.array(self._query(Block.along, direction, coef))
+        value, factors = self._merge(rows[:, 0])
+        return np.append(value, factors @ rows[:, 1:])
 
     def on_slice(
         self, directions: NDArray, with_scale: bool
@@ -184,11 +145,8 @@ class Objective:
 
         def evaluate(scale: float, coefs: NDArray) -> tuple[float, NDArray]:
             rows = np.array(self._query(Block.on_slice, directions, scale, coefs, with_scale))
-            if len(rows) == 1:
-                loss, slopes = rows[0, 0], rows[0, 1:]
-            else:
-                loss, factors = self.loss.merge(rows[:, 0])
-                slopes = factors @ rows[:, 1:]
+            loss, factors = self._merge(rows[:, 0])
+            slopes = factors @ rows[:, 1:]
             cost, costs = penalty(scale, coefs)
             return loss + cost, slopes + costs
 
@@ -200,7 +158,7 @@ class Objective:
 
     def response_sizes(self, directions: NDArray) -> NDArray:
         """The weighted mean of |v_jᵀA_r v_j| over the terms, for every direction."""
-        parts = self._call(Block.response_sizes, directions)
+        parts = self._query(Block.response_sizes, directions)
         sums = weighted_sum(np.ones(len(parts)), parts)
         return sums[:-1] / sums[-1]
 
@@ -211,8 +169,8 @@ class Objective:
 
         The scatter is a matrix in the coordinates of Y, for any D.
         """
-        parts = self._call(Block.evaluate_at, Y, basis, with_scatter)
-        return self._merge(parts, self.regularizer.value_of(Y, _gram(basis)))
+        parts = self._query(Block.evaluate, with_scatter, Y, basis)
+        return self._merged(parts, self.regularizer.value_of(Y, _gram(basis)))
 
     def gradient_at(self, Y: NDArray, at: Evaluation, basis: NDArray | None = None) -> NDArray:
         """The gradient of the objective in Y, ∇R − scatter, given the evaluation at Y."""
@@ -221,25 +179,23 @@ class Objective:
 
     def hessian_at(self, Y: NDArray, N: NDArray, basis: NDArray | None = None) -> NDArray:
         """The Hessian of the objective at Y applied to N, with the shape of Y."""
-        parts = self._call(Block.hessian_at, Y, N, basis, len(self.blocks) == 1)
-        curved = parts[0][3].astype(np.float64)
-        if len(parts) > 1:
-            values, slopes = np.array([part[:2] for part in parts]).T
-            factors = self.loss.merge(values)[1]
-            changes = self.loss.merge_change(values, slopes)
-            curved = weighted_sum(factors, [part[3] for part in parts])
-            curved -= weighted_sum(changes, [part[2] for part in parts if part[2] is not None])
-        return curved + self.regularizer.hessian(N, _gram(basis))
+        is_alone = len(self.blocks) == 1
+        parts = self._query(Block.hessian_at, Y, N, basis, is_alone)
+        values, slopes, scatters, curved = zip(*parts, strict=True)
+        hessian = weighted_sum(self._merge(values)[1], curved)
+        if not is_alone:
+            changes = self.loss.merge_change(np.array(values), np.array(slopes))
+            hessian -= weighted_sum(changes, scatters)
+        return hessian + self.regularizer.hessian(N, _gram(basis))
 
     def absolute_scatter_at(self, Y: NDArray, basis: NDArray | None = None) -> NDArray:
         """Σ |u_r|·|A_r| at Y, or a multiple of Σ |A_r| if that is zero, with the shape of Y."""
-        parts = self._call(Block.absolute_scatter_at, Y, basis)
-        if len(parts) == 1:
-            return np.asarray(parts[0][2], dtype=np.float64)
-        factors = self.loss.merge(np.array([part[0] for part in parts]))[1]
-        if any(part[1] for part in parts):
-            factors = factors * [part[1] for part in parts]
-        return weighted_sum(factors, [part[2] for part in parts])
+        parts = self._query(Block.absolute_scatter_at, Y, basis)
+        values, are_nonzero, scatters = zip(*parts, strict=True)
+        factors = self._merge(values)[1]
+        if any(are_nonzero):
+            factors = factors * are_nonzero
+        return weighted_sum(factors, scatters)
 
     def margins_and_duals(self) -> tuple[NDArray, NDArray]:
         """ρ and u of the terms of a single block; for users, not for solvers."""
@@ -251,74 +207,46 @@ class Objective:
         assert isinstance(block, Block)
         return block
 
-    def _merge(self, parts: Sequence[Part], penalty: float) -> Evaluation:
-        value, factors = parts[0].value, np.ones(1)
-        if len(parts) > 1:
-            value, factors = self.loss.merge(np.array([part.value for part in parts]))
-        scatters = [part.scatter for part in parts if part.scatter is not None]
+    def _merge(self, values: Sequence[float] | NDArray) -> tuple[float, NDArray]:
+        """F and ∂F/∂F_b from the values F_b of the blocks; a single block needs no `Loss.merge`."""
+        if len(values) == 1:
+            return float(values[0]), np.ones(1)
+        return self.loss.merge(np.array(values))
+
+    def _merged(self, parts: Sequence[Evaluation], penalty: float) -> Evaluation:
+        value, factors = self._merge([part.value for part in parts])
+        scatters: list[Any] = [part.scatter for part in parts]
         return Evaluation(
             value + penalty,
             float(factors @ [part.dual_sum for part in parts]),
             sum(part.n_violated for part in parts),
             max(part.largest for part in parts),
-            weighted_sum(factors, scatters) if scatters else None,
+            None if scatters[0] is None else weighted_sum(factors, scatters),
         )
 
-    def _query(self, function: Callable[..., Result | None], *arguments: Any) -> list[Result]:
-        """Query all blocks at M, and send them the steps since the last query."""
-
-        def position(first: int) -> Position:
-            return Position(self.M.epoch, first, self.M.steps[first:])
-
-        results = self._call(function, position(self._n_sent), *arguments)
-        stale = [number for number, result in enumerate(results) if result is None]
-        if stale:
-            blocks = [self.blocks[number] for number in stale]
-            again = self.engine.call(function, blocks, position(0), *arguments)
-            for number, result in zip(stale, again, strict=True):
-                results[number] = result
-        self._n_sent = len(self.M.steps)
-        return results  # type: ignore[return-value]
-
-    def _call(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
+    def _query(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
+        """Call a method of all blocks, and send them the steps since the last query."""
         if self.should_stop is not None and self.should_stop():
             raise StopRequested
         self.n_rounds += 1
-        return self.engine.call(function, self.blocks, *arguments)
+        epoch, steps, sent = self.M.epoch, self.M.steps, self._n_sent
+        call = self.engine.call
+        results = call(Block.query, self.blocks, epoch, sent, steps[sent:], function, *arguments)
+        # A block that was created again lacks earlier steps, and gives None.
+        stale = [number for number, result in enumerate(results) if result is None]
+        if stale:
+            blocks = [self.blocks[number] for number in stale]
+            again = call(Block.query, blocks, epoch, 0, steps, function, *arguments)
+            for number, result in zip(stale, again, strict=True):
+                results[number] = result
+        self._n_sent = len(steps)
+        return results  # type: ignore[return-value]
 
 
 def weighted_sum(factors: NDArray, arrays: Sequence[NDArray]) -> NDArray:
     """Σ_b factors_b·arrays_b in float64, in this order."""
-    total = factors[0] * arrays[0].astype(np.float64)
-    for factor, array in zip(factors[1:], arrays[1:], strict=True):
-        total += factor * array
-    return total
-
-
-def check_gaps(gaps: NDArray | None, m: int, dtype: np.dtype) -> NDArray | None:
-    """Check that gaps have shape (m,) and are finite, and convert them."""
-    if gaps is None:
-        return None
-    if gaps.shape != (m,):
-        raise ValueError(f"gaps must have shape ({m},), one per matrix; got {gaps.shape}.")
-    if not np.isfinite(gaps).all():
-        raise ValueError("gaps must be finite.")
-    return gaps.astype(dtype)
-
-
-def check_weights(weights: NDArray | None, m: int, dtype: np.dtype) -> NDArray | None:
-    """Check that weights have shape (m,) and are positive, and convert them."""
-    if weights is None:
-        return None
-    if weights.shape != (m,):
-        raise ValueError(f"weights must have shape ({m},), one per matrix; got {weights.shape}.")
-    low, high, limits = weights.min(), weights.max(), np.finfo(dtype)
-    if not (low >= limits.tiny and high <= limits.max):
-        raise ValueError(
-            f"weights must be positive and in the range of {dtype}; got values between {low:g} and "
-            f"{high:g}. Leave out terms of weight 0, or divide all weights by their mean."
-        )
-    return weights.astype(dtype)
+    terms = (f * array.astype(np.float64) for f, array in zip(factors, arrays, strict=True))
+    return reduce(np.add, terms)
 
 
 def _gram(basis: NDArray | None) -> NDArray | None:

@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.linalg import eigh
-from scipy.sparse import csr_array, issparse, vstack
+from scipy.sparse import csr_array, eye_array, issparse, vstack
 from scipy.sparse.linalg import LinearOperator
 
 from boostmetric.metric import Metric
@@ -62,6 +62,12 @@ class Operator(ABC):
 
     def __init__(self, n_matrices: int, n_features: int, dtype: DTypeLike = np.float64) -> None:
         self.n_matrices, self.n_features, self.dtype = n_matrices, n_features, np.dtype(dtype)
+        # Responses are a sparse matrix E times P measures. Threads process chunks of the matrices
+        # A_r and of the measures: E[chunks[b]] = expansion[b], Eᵀ[measure_chunks[b]] = adjoint[b].
+        # By default, measures are the responses, in one chunk.
+        self.chunks = self.measure_chunks = [slice(0, n_matrices)]
+        self.expansion: list[Any] = [eye_array(n_matrices, dtype=self.dtype, format="csr")]
+        self.adjoint = self.expansion
 
     @property
     def is_dense(self) -> bool:
@@ -76,57 +82,19 @@ class Operator(ABC):
     def responses(self, direction: NDArray) -> NDArray:
         """h_r = vᵀA_r v, of shape (m,), for v of shape (D,) and any length."""
 
-    @property
-    def n_measures(self) -> int:
-        """P, the number of rows of `measures`."""
-        return self.n_matrices
-
     def measures(self, directions: NDArray) -> NDArray:
-        """Quantities of which the responses are a cheap linear function, `expand`.
-
-        Shape (P, k), one column for each of the directions (D, k).
-        """
+        """Quantities of which the responses are linear functions, for directions (D, k): (P, k)."""
         columns = [self.responses(direction) for direction in directions.T]
-        return np.column_stack([np.empty((self.n_measures, 0), dtype=self.dtype), *columns])
-
-    def expand(self, measures: NDArray) -> NDArray:
-        """The responses (m,) from one column of measures."""
-        return measures
-
-    def collect(self, duals: NDArray) -> NDArray:
-        """The adjoint of `expand`."""
-        return duals
-
-    @property
-    def chunks(self) -> list[slice]:
-        """Consecutive chunks of the matrices, the units of work; they depend only on the data."""
-        return [slice(0, self.n_matrices)]
-
-    @property
-    def measure_chunks(self) -> list[slice]:
-        """Consecutive chunks of the measures."""
-        return [slice(0, self.n_measures)]
-
-    def expand_chunk(self, measures: NDArray, number: int) -> NDArray:
-        """`expand` for the matrices of a chunk, a new array."""
-        return self.expand(measures).copy()
-
-    def collect_chunk(self, duals: NDArray, number: int) -> NDArray:
-        """`collect` for the measures of a chunk, from all duals."""
-        return self.collect(duals)
-
-    def collect_sizes(self, sizes: NDArray) -> NDArray:
-        """Σ_r s_r·|∂ response_r / ∂ measure_p|, for s ≥ 0: `collect` without the signs."""
-        return sizes
+        return np.column_stack([np.empty((self.n_matrices, 0), dtype=self.dtype), *columns])
 
     def values(self, metric: Metric) -> NDArray:
         """⟨A_r, M⟩ for a metric, of shape (m,)."""
-        return self._sum_of_measures(metric.components.T, np.ones(len(metric.components)))
+        return self._weighted_responses(metric.components.T, np.ones(len(metric.components)))
 
     def values_of(self, matrix: NDArray) -> NDArray:
         """⟨A_r, N⟩ for any symmetric matrix N, of shape (m,)."""
         values, vectors = eigh(matrix)
-        return self._sum_of_measures(vectors, values)
+        return self._weighted_responses(vectors, values)
 
     def scatter_matrix(self, duals: NDArray) -> NDArray:
         """The scatter as a matrix, for any D."""
@@ -148,11 +116,12 @@ class Operator(ABC):
         """The matrices basisᵀ·A_r·basis, for a basis of shape (D, d)."""
         return _Projected(self, basis)
 
-    def _sum_of_measures(self, directions: NDArray, factors: NDArray) -> NDArray:
-        measures = np.zeros(self.n_measures, dtype=self.dtype)
+    def _weighted_responses(self, directions: NDArray, factors: NDArray) -> NDArray:
+        """Σ_d factors_d·v_dᵀA_r v_d, of shape (m,)."""
+        total = np.zeros(self.n_matrices, dtype=self.dtype)
         for direction, factor in zip(directions.astype(self.dtype).T, factors, strict=True):
-            measures += self.dtype.type(factor) * self.measures(direction[:, None])[:, 0]
-        return self.expand(measures)
+            total += self.dtype.type(factor) * self.responses(direction)
+        return total
 
 
 class _Projected(Operator):
@@ -192,9 +161,29 @@ class StackOperator(Operator):
         stack: list[Any] = [A if issparse(A) else np.asarray(A) for A in matrices]
         if not stack:
             raise ValueError("At least one matrix A_r is required; got none.")
+        shape = stack[0].shape
         for r, A in enumerate(stack):
-            _check_symmetric(A, r, stack[0].shape)
-        m, D = len(stack), len(stack[0]) if not issparse(stack[0]) else stack[0].shape[0]
+            if len(shape) != 2 or shape[0] != shape[1] or A.shape != shape:
+                raise ValueError(
+                    f"All matrices must be square and of the same shape; matrix {r} has shape "
+                    f"{A.shape} and matrix 0 has shape {shape}."
+                )
+            if A.dtype.kind not in "buif":
+                raise ValueError(
+                    f"Matrices must contain real numbers; matrix {r} has dtype {A.dtype}."
+                )
+            if 0 in shape:
+                raise ValueError(f"Matrices must not be empty; matrix {r} has shape {shape}.")
+            largest = float(abs(A).max())
+            if not np.isfinite(largest):
+                raise ValueError(f"Matrices must be finite; matrix {r} contains NaN or infinity.")
+            difference = float(abs(A - A.T).max())
+            if difference > 1e-6 * largest:  # more than rounding in float32
+                raise ValueError(
+                    f"Matrix {r} is not symmetric: it differs from its transpose by "
+                    f"{difference:g}. Use (A + A.T) / 2, which has the same products ⟨A, M⟩."
+                )
+        m, D = len(stack), shape[0]
         flat: Any
         if all(map(issparse, stack)):
             flat = vstack([csr_array(A).reshape((1, D * D)) for A in stack], format="csr")
@@ -207,20 +196,16 @@ class StackOperator(Operator):
         self._row_sums = np.array([np.asarray(abs(A).sum(axis=0)).ravel() for A in stack])
 
     def scatter(self, duals: NDArray) -> NDArray:
-        """Σ_r u_r·A_r, in time proportional to the number of stored entries."""
         total: NDArray = self._flat.T @ duals.astype(self.dtype, copy=False)
         return total.reshape(self.n_features, self.n_features)
 
     def responses(self, direction: NDArray) -> NDArray:
-        """vᵀA_r v."""
         return self.values_of(np.outer(direction, direction))
 
     def values(self, metric: Metric) -> NDArray:
-        """⟨A_r, M⟩."""
         return self.values_of(metric.matrix)
 
     def values_of(self, matrix: NDArray) -> NDArray:
-        """⟨A_r, N⟩."""
         values: NDArray = self._flat @ matrix.ravel().astype(self.dtype, copy=False)
         return values
 
@@ -270,7 +255,7 @@ class LowRankOperator(Operator):
         """Σ_r u_r·A_r = FᵀSF with all factors as rows of F; a LinearOperator if D is large."""
         weights = (duals[:, None] * self._signs).ravel().astype(self.dtype)
         if self.is_dense:
-            return self._gram(weights)
+            return (self._rows * weights[:, None]).T @ self._rows
         return symmetric_operator(
             lambda V: self._rows.T @ (weights[:, None] * (self._rows @ V)),
             self.n_features,
@@ -284,9 +269,7 @@ class LowRankOperator(Operator):
 
     def absolute_scatter(self, duals: NDArray) -> NDArray:
         """Σ_r u_r·Σ_k |s_rk|·f_rk·f_rkᵀ."""
-        return self._gram((duals[:, None] * np.abs(self._signs)).ravel().astype(self.dtype))
-
-    def _gram(self, weights: NDArray) -> NDArray:
+        weights = (duals[:, None] * np.abs(self._signs)).ravel().astype(self.dtype)
         return (self._rows * weights[:, None]).T @ self._rows
 
 
@@ -342,26 +325,4 @@ def check_operator(operator: Operator) -> None:
         raise ValueError(
             f"{name} is inconsistent: for random u and v, sum(u * responses(v)) is {total:g}, "
             f"but v @ scatter(u) @ v is {float(x @ image):g}."
-        )
-
-
-def _check_symmetric(A: Any, r: int, shape: tuple[int, ...]) -> None:
-    """Raise a ValueError unless A_r is a finite symmetric matrix of the shape of the first."""
-    if len(shape) != 2 or shape[0] != shape[1] or A.shape != shape:
-        raise ValueError(
-            f"All matrices must be square and of the same shape; matrix {r} has shape {A.shape} "
-            f"and matrix 0 has shape {shape}."
-        )
-    if A.dtype.kind not in "buif":
-        raise ValueError(f"Matrices must contain real numbers; matrix {r} has dtype {A.dtype}.")
-    if 0 in shape:
-        raise ValueError(f"Matrices must not be empty; matrix {r} has shape {shape}.")
-    largest = float(abs(A).max())
-    if not np.isfinite(largest):
-        raise ValueError(f"Matrices must be finite; matrix {r} contains NaN or infinity.")
-    difference = float(abs(A - A.T).max())
-    if difference > 1e-6 * largest:
-        raise ValueError(
-            f"Matrix {r} is not symmetric: it differs from its transpose by {difference:g}. Use "
-            "(A + A.T) / 2, which has the same products with symmetric matrices."
         )

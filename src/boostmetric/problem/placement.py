@@ -19,11 +19,11 @@ from scipy.sparse import issparse
 from boostmetric.data.dask_points import DaskPoints
 from boostmetric.data.points import Points, binary_exponent, centered
 from boostmetric.engines import Dask, Lazy, Threads
-from boostmetric.problem.block import Block, Recipe
+from boostmetric.problem.block import Block, check_terms
 from boostmetric.problem.comparison_operator import ComparisonOperator
 from boostmetric.problem.comparisons import Comparisons
 from boostmetric.problem.losses import Hinge, Loss
-from boostmetric.problem.objective import Objective, check_gaps, check_weights
+from boostmetric.problem.objective import Objective
 from boostmetric.problem.operators import Operator
 from boostmetric.problem.regularizers import Trace
 
@@ -63,15 +63,8 @@ class BlockRecipe:
         operator = ComparisonOperator(
             points, self.comparisons, exponent=self.exponent, is_centered=True, threads=threads
         )
-        m, dtype = operator.n_matrices, operator.dtype
-        gaps = check_gaps(self.comparisons.gaps, m, dtype)
-        weights = check_weights(self.comparisons.weights, m, dtype)
+        gaps, weights = self.comparisons.gaps, self.comparisons.weights
         return Block(operator, self.loss, gaps, weights, threads)
-
-    @property
-    def nbytes(self) -> int:
-        """Approximate size of the block; 0 if the points are not in this process."""
-        return 0 if self.points is None else _block_bytes(self.points, self.comparisons)
 
 
 def place_objective(
@@ -85,21 +78,28 @@ def place_objective(
         )
     comparisons.check_points(X.shape[0])
     m, dtype = len(comparisons), np.dtype(X.dtype)
-    check_gaps(comparisons.gaps, m, dtype)
-    check_weights(comparisons.weights, m, dtype)
-    recipes: list[Recipe | Lazy]
+    check_terms(comparisons.gaps, comparisons.weights, m, dtype)  # an error here, not on a worker
+    points: Any = None
+    shift: NDArray | None = None
     if isinstance(X, DaskPoints):
-        parts = blocks_by_chunk(comparisons, X.starts)
-        shift, exponent = X.mean, X.exponent
-        recipes = [_lazy_recipe(X, comparisons[part], loss, shift, exponent) for part in parts]
+        parts, shift, exponent = blocks_by_chunk(comparisons, X.starts), X.mean, X.exponent
     else:
-        parts = consecutive_blocks(m)
-        points: Any = centered(X)
+        parts, points = consecutive_blocks(m), centered(X)
         exponent = binary_exponent(points)
-        recipes = []
-        for part in parts:
-            rows, own = only_named_rows(comparisons[part])
-            recipes.append(BlockRecipe(own, loss, points[rows], None, exponent))
+    recipes = []
+    for part in parts:
+        rows, own = only_named_rows(comparisons[part])
+        own_points, inputs = None, ()
+        if isinstance(X, DaskPoints):
+            inputs = X.pieces(rows)
+            size = len(rows) * X.shape[1] * dtype.itemsize
+        else:
+            # The points are part of the task, so there are two copies.
+            own_points = points[rows]
+            size = 2 * (own_points.data.nbytes if issparse(own_points) else own_points.nbytes)
+        recipe = BlockRecipe(own, loss, own_points, shift, exponent)
+        # 8 numbers per pair and comparison
+        recipes.append(Lazy(recipe, inputs, size + 64 * (len(own.pairs) + len(own))))
     objective = Objective(
         engine,
         engine.place(recipes),
@@ -111,15 +111,6 @@ def place_objective(
         X.shape[1] <= Operator.DENSE_UP_TO,
     )
     return objective, 4.0**exponent
-
-
-def _lazy_recipe(
-    X: DaskPoints, comparisons: Comparisons, loss: Loss, shift: NDArray, exponent: int
-) -> Lazy:
-    rows, own = only_named_rows(comparisons)
-    entry = np.empty((len(rows), 0), dtype=X.dtype)
-    size = _block_bytes(entry, own) + len(rows) * X.shape[1] * X.dtype.itemsize
-    return Lazy(BlockRecipe(own, loss, None, shift, exponent), X.pieces(rows), size)
 
 
 def consecutive_blocks(m: int) -> list[NDArray]:
@@ -167,9 +158,3 @@ def only_named_rows(comparisons: Comparisons) -> tuple[NDArray, Comparisons]:
         pairs, comparisons.near, comparisons.far, comparisons.gaps, comparisons.weights
     )
     return rows, own
-
-
-def _block_bytes(points: Points, comparisons: Comparisons) -> int:
-    """Two copies of the points, and 8 numbers per pair and comparison."""
-    size = points.data.nbytes if issparse(points) else points.nbytes
-    return 2 * size + 64 * (len(comparisons.pairs) + len(comparisons))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigvalsh
 from scipy.sparse.linalg import LinearOperator
 
+from boostmetric._validation import check_parameter
 from boostmetric.problem.operators import symmetric_operator
 from boostmetric.problem.step import Sum
 
@@ -37,11 +38,8 @@ class Regularizer(ABC):
     alpha: float | None = None
 
     def __post_init__(self) -> None:
-        if self.alpha is not None and not 0 <= self.alpha < math.inf:
-            raise ValueError(
-                "The 'alpha' parameter must be None or a float in the range [0.0, inf). Got "
-                f"{self.alpha!r} instead."
-            )
+        is_valid = self.alpha is None or 0 <= self.alpha < math.inf
+        check_parameter("alpha", self.alpha, is_valid, "None or a float in the range [0.0, inf)")
 
     @property
     def strength(self) -> float:
@@ -117,46 +115,36 @@ class Trace(Regularizer):
 
     @staticmethod
     def unit(lambda_max: float, dual_sum: float) -> float:
-        """λ_max of the scatter at M = 0."""
         return max(lambda_max, 0.0)
 
     @staticmethod
     def in_units(alpha: float, unit: float) -> float:
-        """alpha·unit, as M is divided by the unit."""
-        return alpha * unit
+        return alpha * unit  # M is divided by the unit
 
     @property
     def threshold(self) -> float:
-        """alpha."""
         return self.strength
 
     def reduce(self, scatter: NDArray | LinearOperator, M: Sum) -> NDArray | LinearOperator:
-        """The scatter itself."""
         return scatter
 
     def value(self, M: Sum) -> float:
-        """alpha·Σ_j w_j."""
         return self.strength * M.trace
 
     def along(self, M: Sum, direction: NDArray) -> tuple[float, float]:
-        """alpha, for any w."""
         return self.strength, 0.0
 
     def on_slice(self, M: Sum, directions: NDArray) -> SlicePenalty:
-        """alpha·(s·Tr M + Σ_j w_j)."""
         slopes = np.append(self.strength * M.trace, np.full(directions.shape[1], self.strength))
         return lambda s, w: (float(slopes[0] * s + slopes[1:] @ w), slopes)
 
     def value_of(self, matrix: NDArray, gram: NDArray | None = None) -> float:
-        """alpha·Tr(BYBᵀ)."""
         return self.strength * float(np.trace(matrix) if gram is None else np.sum(gram * matrix))
 
     def gradient(self, matrix: NDArray, gram: NDArray | None = None) -> NDArray:
-        """alpha·BᵀB."""
         return self.strength * (np.eye(len(matrix)) if gram is None else gram)
 
     def hessian(self, change: NDArray, gram: NDArray | None = None) -> float:
-        """0."""
         return 0.0
 
     def smallest(self, scatter: NDArray, budget: float = math.inf) -> float:
@@ -181,21 +169,17 @@ class Frobenius(Regularizer):
 
     @staticmethod
     def unit(lambda_max: float, dual_sum: float) -> float:
-        """λ_max² divided by the sum of the duals."""
         return max(lambda_max, 0.0) ** 2 / dual_sum if dual_sum > 0 else 0.0
 
     @staticmethod
     def in_units(alpha: float, unit: float) -> float:
-        """alpha·unit², as M is divided by the unit."""
         return alpha * unit * unit
 
     @property
     def threshold(self) -> float:
-        """0."""
         return 0.0
 
     def reduce(self, scatter: NDArray | LinearOperator, M: Sum) -> NDArray | LinearOperator:
-        """The scatter minus alpha·M."""
         if isinstance(scatter, np.ndarray):
             return scatter - self.strength * M.times(np.eye(len(scatter)))
         return symmetric_operator(
@@ -205,11 +189,9 @@ class Frobenius(Regularizer):
         )
 
     def value(self, M: Sum) -> float:
-        """alpha/2·‖M‖²."""
         return self.strength / 2 * M.squared_norm
 
     def along(self, M: Sum, direction: NDArray) -> tuple[float, float]:
-        """alpha·(vᵀMv + w)."""
         return self.strength * float(M.quadratic(direction[:, None])[0]), self.strength
 
     def on_slice(self, M: Sum, directions: NDArray) -> SlicePenalty:
@@ -229,15 +211,12 @@ class Frobenius(Regularizer):
         return penalty
 
     def value_of(self, matrix: NDArray, gram: NDArray | None = None) -> float:
-        """alpha/2·‖BYBᵀ‖²."""
         return float(np.sum(matrix * self.hessian(matrix, gram))) / 2
 
     def gradient(self, matrix: NDArray, gram: NDArray | None = None) -> NDArray:
-        """alpha·BᵀBYBᵀB."""
         return self.hessian(matrix, gram)
 
     def hessian(self, change: NDArray, gram: NDArray | None = None) -> NDArray:
-        """alpha·BᵀBNBᵀB."""
         return self.strength * (change if gram is None else gram @ change @ gram)
 
     def smallest(self, scatter: NDArray, budget: float = math.inf) -> float:
@@ -256,8 +235,7 @@ class UnitTrace(Trace):
     """
 
     def value(self, M: Sum) -> float:
-        """0, because the linear program keeps the trace at 1."""
-        return 0.0
+        return 0.0  # the linear program keeps the trace at 1
 
 
 REGULARIZERS: dict[str, type[Regularizer]] = {"trace": Trace, "frobenius": Frobenius}

@@ -93,17 +93,3 @@ class Sum:
             return float(np.sum(np.square(self.matrix)))
         W, w = self.metric.directions.astype(np.float64), self.metric.coefs
         return float(w @ np.square(W.T @ W) @ w)
-
-
-@dataclass(frozen=True, eq=False)
-class Position:
-    """The state of M for a query: the steps `first`, `first` + 1, … of an epoch."""
-
-    epoch: int
-    first: int
-    steps: tuple[Step, ...]
-
-    @property
-    def last(self) -> int:
-        """The number of steps of the epoch up to this state."""
-        return self.first + len(self.steps)
