@@ -108,8 +108,8 @@ def test_threads_start_again_after_they_were_closed() -> None:
     threads = Threads(2)
     for _ in range(2):
         assert threads.map(abs, [-1, -2]) == [1, 2]
-        threads.close()
-    threads.close()
+        threads.__exit__()
+    threads.__exit__()
 
 
 @pytest.mark.parametrize("kind", [Threads, Local])

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from sklearn.base import clone
 
-from boostmetric._warn import warn
+from boostmetric._validation import warn
 from boostmetric.data.labels import Labels
 from boostmetric.data.points import binary_exponent, centered, scale
 from boostmetric.engines import Threads
