@@ -20,7 +20,7 @@ from boostmetric.engines import Dask, EngineError, Lazy, Local, Threads, as_engi
 from boostmetric.estimators import CheckpointError
 from boostmetric.estimators.callbacks import listening
 from boostmetric.learn import boost
-from boostmetric.neighbors.index import make_index
+from boostmetric.neighbors import index as indexes
 from boostmetric.problem import as_loss, place_objective, placement
 
 distributed = pytest.importorskip("distributed")
@@ -362,7 +362,7 @@ def test_every_chunk_has_an_index(client: Any, n_classes: int) -> None:
 def test_an_index_can_be_sent_to_another_worker() -> None:
     pytest.importorskip("faiss")
     points = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
-    index = make_index("faiss", 1)
+    index = indexes._Faiss(1)
     index.fit(points)
     expected = index.kneighbors(points, 4)
     found = pickle.loads(pickle.dumps(index)).kneighbors(points, 4)

@@ -167,7 +167,7 @@ def test_blocks_and_groups_of_classes_do_not_change_the_result(
 
 @pytest.mark.parametrize("n_classes", [1, 2, 16, 17, 100, 256, 257, 3000, 4096, 4097])
 def test_any_two_classes_are_apart_in_one_of_few_groupings(n_classes: int) -> None:
-    groupings = list(indexes._groupings(np.arange(n_classes), n_classes))
+    groupings = list(indexes._digits(np.arange(n_classes), n_classes))
     assert len(groupings) == 1 + (n_classes > 16) + (n_classes > 256) + (n_classes > 4096)
     assert max(group.max() for group in groupings) < 16
     assert len(np.unique(np.stack(groupings), axis=1).T) == n_classes

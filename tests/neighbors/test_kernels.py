@@ -20,8 +20,10 @@ both_dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_little_work_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernels.compiled_loops(kernels.MIN_WORK - 1) is None
     assert kernels.compiled_loops(kernels.MIN_WORK) is compiled
-    monkeypatch.setattr(kernels, "is_installed", lambda: False)
+    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
+    kernels._compiled.cache_clear()
     assert kernels.compiled_loops(kernels.MIN_WORK) is None
+    kernels._compiled.cache_clear()
 
 
 @both_dtypes
