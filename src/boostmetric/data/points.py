@@ -143,7 +143,7 @@ def centered(X: Points, order: NDArray | None = None) -> Points:
     order : row indices in the order of the result; None keeps the order of X
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        if issparse(X):
+        if not isinstance(X, np.ndarray):
             n, D = X.shape
             dense = np.flatnonzero(2 * np.bincount(X.indices, minlength=D) > n)
             points = X
@@ -208,7 +208,8 @@ def distinct_points(X: Points, labels: NDArray) -> tuple[NDArray, NDArray]:
 
     Points are equal if their bits are (with −0 = 0), so the cost is one sort of the rows.
     """
-    if issparse(X):
+    keys: NDArray
+    if not isinstance(X, np.ndarray):
         if not X.data.all():
             X = X.copy()
             X.eliminate_zeros()

@@ -150,7 +150,6 @@ def search_part(
     n_neighbors: tuple[int, int],
     *,
     threads: Threads | None = None,
-    should_stop: Callable[[], bool] | None = None,
 ) -> tuple[NeighborTable, NeighborTable]:
     """The nearest targets and impostors of the queries among the references.
 
@@ -167,7 +166,7 @@ def search_part(
     order, other_order = (
         np.lexsort((places.rows, places.labels.codes)) for places in (queries, references)
     )
-    search = _Search(queries[order], references[other_order], n_neighbors, threads, should_stop)
+    search = _Search(queries[order], references[other_order], n_neighbors, threads)
     back = np.argsort(order)
     targets, impostors = (
         NeighborTable(table.squares[back], table.rows[back]) for table in search.run()
@@ -187,7 +186,7 @@ class _Search:
         references: Places,
         n_neighbors: tuple[int, int],
         threads: Threads | None,
-        should_stop: Callable[[], bool] | None,
+        should_stop: Callable[[], bool] | None = None,
     ) -> None:
         self._queries, self._references = queries, references
         self._is_symmetric = queries is references
