@@ -115,7 +115,7 @@ def test_truncated_files_are_rejected(path: Path) -> None:
 def test_changed_bytes_never_change_the_contents(path: Path, rng: np.random.Generator) -> None:
     data = path.read_bytes()
     n_rejected = 0
-    for position in range(len(data)):
+    for position in range(0, len(data), 3):
         changed = bytearray(data)
         changed[position] ^= 1 << int(rng.integers(8))
         path.write_bytes(changed)
@@ -123,8 +123,8 @@ def test_changed_bytes_never_change_the_contents(path: Path, rng: np.random.Gene
             n_rejected += 1
         else:
             assert has_original_contents(path), position
-    assert n_rejected > len(data) // 2
-    for _ in range(500):
+    assert n_rejected > len(data) // 6
+    for _ in range(150):
         changed = bytearray(data)
         start, length = rng.integers(len(data)), rng.integers(1, 12)
         changed[start : start + length] = rng.bytes(int(rng.integers(0, 12)))

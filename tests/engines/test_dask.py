@@ -23,6 +23,7 @@ from boostmetric.learn import boost
 from boostmetric.neighbors import index as indexes
 from boostmetric.problem import as_loss, place_objective, placement
 
+slow = pytest.mark.slow
 distributed = pytest.importorskip("distributed")
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
@@ -225,7 +226,7 @@ def test_blocks_contain_the_anchors() -> None:
         assert [part.tolist() for part in parts] == expected
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse", "lazy"])
+@pytest.mark.parametrize("kind", ["dense", "sparse", pytest.param("lazy", marks=slow)])
 def test_blocks_share_origin_and_unit(client: Any, kind: str) -> None:
     rng = np.random.default_rng(0)
     X: Any = 100 + rng.normal(size=(40, 3))
@@ -261,7 +262,9 @@ FITS: dict[str, dict[str, Any]] = {
 """These fits do not converge: the last steps of a converged fit are rounding errors."""
 
 
-@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize(
+    "name", ["batches", *(pytest.param(name, marks=slow) for name in FITS if name != "batches")]
+)
 def test_fits_agree_with_fits_in_memory(
     client: Any, labeled: tuple[NDArray, NDArray], name: str
 ) -> None:
@@ -304,9 +307,10 @@ def test_early_stopping_with_comparisons_of_a_collection(
     np.testing.assert_allclose(fit.components_, expected.components_, rtol=1e-5, atol=1e-8)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("multilabel", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "weighted", "multilabel"),
+    [(np.float32, False, False), (np.float64, True, False), (np.float64, True, True)],
+)
 def test_neighbors_match_the_search_in_memory(
     client: Any, dtype: type[np.floating], weighted: bool, multilabel: bool
 ) -> None:
@@ -344,7 +348,8 @@ def test_lda_requires_points_in_memory(client: Any, labeled: tuple[NDArray, NDAr
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of FAISS
-@pytest.mark.parametrize("n_classes", [3, 40])  # one index per class and chunk, or per digit
+# One index per class and chunk, or per digit.
+@pytest.mark.parametrize("n_classes", [3, pytest.param(40, marks=slow)])
 def test_index_per_chunk_has_high_recall(client: Any, n_classes: int) -> None:
     pytest.importorskip("faiss")
     rng = np.random.default_rng(0)
@@ -371,6 +376,7 @@ def test_faiss_index_can_be_pickled() -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+@slow
 def test_cross_validation_candidates_may_use_an_engine(
     client: Any, labeled: tuple[NDArray, NDArray]
 ) -> None:
@@ -392,11 +398,10 @@ def stopped(estimator: BoostMetric, *data: Any) -> None:
     ("first", "then"),
     [
         ("memory", "engine"),
-        ("memory", "collection"),
-        ("engine", "memory"),
-        ("engine", "engine"),
-        ("collection", "memory"),
-        ("collection", "collection"),
+        pytest.param("memory", "collection", marks=slow),
+        pytest.param("engine", "engine", marks=slow),
+        pytest.param("collection", "memory", marks=slow),
+        pytest.param("collection", "collection", marks=slow),
     ],
 )
 def test_checkpoints_move_between_engines(

@@ -277,6 +277,7 @@ print(joblib.Parallel(n_jobs=2)(joblib.delayed(available_cores)() for _ in range
 """
 
 
+@pytest.mark.slow
 def test_joblib_processes_share_cores() -> None:
     """Loky limits each of 2 workers to half of at most 4 cores."""
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}

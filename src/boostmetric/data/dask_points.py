@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,15 @@ from boostmetric.engines import Dask, Lazy
 def is_collection(X: Any) -> bool:
     """Whether X is a Dask array or dataframe; does not import Dask."""
     return "dask" in sys.modules and bool(import_module("dask").is_dask_collection(X))
+
+
+class Summary(NamedTuple):
+    """The number of points, and the minimum, maximum and sum of every feature."""
+
+    n: int
+    low: NDArray
+    high: NDArray
+    total: NDArray
 
 
 class DaskPoints:
@@ -71,31 +80,31 @@ class DaskPoints:
         chunks = [as_rows(chunk, dtype=dtype) for chunk in np.ravel(chunks)]
         D = int(X.shape[1])
         summaries = cls(chunks, [0] * len(chunks), D, dtype, engine).map(_summarize)
-        chunks = [chunk for chunk, (n, *_) in zip(chunks, summaries, strict=True) if n]
-        summaries = [summary for summary in summaries if summary[0]]
+        chunks = [chunk for chunk, summary in zip(chunks, summaries, strict=True) if summary.n]
+        summaries = [summary for summary in summaries if summary.n]
         if not chunks:
             raise ValueError("X has no rows.")
-        points = cls(chunks, [n for n, *_ in summaries], D, dtype, engine)
+        points = cls(chunks, [summary.n for summary in summaries], D, dtype, engine)
         points.summary = _merge(summaries)
-        if not np.isfinite(points.summary[:2]).all():
+        if not np.isfinite(points.summary[1:3]).all():
             raise ValueError("Input X contains NaN or infinity.")
         return points
 
     @cached_property
-    def summary(self) -> tuple[NDArray, NDArray, NDArray]:
-        """The minimum, the maximum and the sum of every feature."""
+    def summary(self) -> Summary:
+        """The summary of all points."""
         return _merge(self.map(_summarize))
 
     @property
     def mean(self) -> NDArray:
         """The mean of every feature, in the dtype of the points and within their range."""
-        low, high, total = self.summary
-        return np.clip(total / self.shape[0], low, high).astype(self.dtype)
+        n, low, high, total = self.summary
+        return np.clip(total / n, low, high).astype(self.dtype)
 
     @property
     def exponent(self) -> int:
         """`binary_exponent` of the centered points."""
-        low, high, _ = self.summary
+        _, low, high, _ = self.summary
         with np.errstate(over="ignore"):
             ends = np.stack([high - self.mean, low - self.mean])
         check_range(ends)
@@ -104,7 +113,7 @@ class DaskPoints:
     @property
     def is_constant(self) -> bool:
         """Whether all points are identical."""
-        low, high, _ = self.summary
+        _, low, high, _ = self.summary
         return bool((low == high).all())
 
     def map(self, function: Callable[..., Any], *values: Sequence[Any]) -> list[Any]:
@@ -167,10 +176,9 @@ class DaskPoints:
         return DaskPoints(chunks, sizes, matrix.shape[1], dtype, self.engine)
 
 
-def _summarize(points: NDArray) -> tuple[int, NDArray, NDArray, NDArray]:
-    """The number of points, and the minimum, the maximum and the sum of every feature."""
+def _summarize(points: NDArray) -> Summary:
     with np.errstate(over="ignore"):
-        return (
+        return Summary(
             len(points),
             points.min(axis=0, initial=np.inf),
             points.max(axis=0, initial=-np.inf),
@@ -178,10 +186,10 @@ def _summarize(points: NDArray) -> tuple[int, NDArray, NDArray, NDArray]:
         )
 
 
-def _merge(summaries: Sequence[Any]) -> tuple[NDArray, NDArray, NDArray]:
+def _merge(summaries: Sequence[Summary]) -> Summary:
     """Merge the summaries of all chunks; sums are added in the order of the chunks."""
-    _, low, high, total = zip(*summaries, strict=True)
-    return np.min(low, axis=0), np.max(high, axis=0), np.sum(total, axis=0)
+    n, low, high, total = zip(*summaries, strict=True)
+    return Summary(sum(n), np.min(low, axis=0), np.max(high, axis=0), np.sum(total, axis=0))
 
 
 def collect(values: Any, engine: Dask) -> NDArray:

@@ -175,7 +175,7 @@ class _Group:
     digit: int
     value: int
     members: NDArray
-    sides: tuple[int, ...]
+    sides: list[int]
     index: Index
 
 
@@ -187,9 +187,11 @@ def make_indexes(
     points = references.points - center
     scale(points, -exponent)
     digits = list(_digits(codes, references.labels.sets.shape[0]))
-    groupings = [(digit, (IMPOSTORS,)) for digit in digits] + [(codes, (TARGETS,))]
+    groupings: list[tuple[NDArray, list[int]]]
     if len(digits) == 1:  # groups are classes
-        groupings = [(codes, (IMPOSTORS, TARGETS))]
+        groupings = [(codes, [IMPOSTORS, TARGETS])]
+    else:
+        groupings = [*((digit, [IMPOSTORS]) for digit in digits), (codes, [TARGETS])]
     for number, (values, sides) in enumerate(groupings):
         for value in np.unique(values):
             members = np.flatnonzero(values == value)
