@@ -38,7 +38,7 @@ class DaskPoints:
 
     Parameters
     ----------
-    chunks : delayed arrays of shape (n_c, D), none of them empty
+    chunks : delayed nonempty arrays of shape (n_c, D)
     sizes : the number of rows of each chunk
     n_features : D
     dtype : float32 or float64

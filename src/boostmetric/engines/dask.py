@@ -51,7 +51,7 @@ class Lazy:
     Parameters
     ----------
     recipe : function of the threads and the values of the inputs
-    inputs : delayed objects of Dask, computed where the recipe runs
+    inputs : delayed objects of Dask, computed on the worker that runs the recipe
     nbytes : approximate size of the result
     """
 
@@ -153,7 +153,7 @@ class Dask:
             self._on_close.close()
 
     def _open(self, stack: ExitStack) -> Any:
-        """Return the client; the stack closes what is started here."""
+        """Return the client; the stack closes it if it is started here."""
         try:
             import_module("dask.array")
             distributed = import_module("distributed")

@@ -217,7 +217,7 @@ class _Search:
             errors = self._sketches.allowance
             if np.median(-np.maximum(*floors)) >= MIN_FLOOR * np.median(errors):
                 break
-        # 2) tiles; those near the diagonal first, because they often belong to one class
+        # 2) tiles, starting near the diagonal, because such tiles often belong to one class
         if self._is_symmetric:
             pairs = list(combinations_with_replacement(self._tiles, 2))
             pairs.sort(key=lambda pair: pair[1].rows.start - pair[0].rows.start)
@@ -367,9 +367,9 @@ def _tiles(codes: NDArray) -> list[_Tile]:
 class Sketches:
     """Sketches of queries and references; products are in units of `unit`².
 
-    `left`·`right`' are the products of sketches, full·full' + halves + halves' those of all
-    coordinates, which are the same unless `is_short`. Sparse points are not sketched. `allowance`
-    is the part of the queries' halves that covers rounding errors.
+    `left`·`right`' are the products of sketches. full·full' + halves + halves' are the products of
+    all coordinates; they are the same unless `is_short`. Sparse points are not sketched.
+    `allowance` is the part of the queries' halves that covers rounding errors.
     """
 
     left: Any

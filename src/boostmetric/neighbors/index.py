@@ -1,6 +1,6 @@
 """Approximate search with an index, for data with too many points for all pairs.
 
-An index is fitted on points and returns those nearest to a query. It ignores labels, so the
+An index is fitted on points and returns the points nearest to a query. It ignores labels, so the
 impostors of a point must come from indexes that contain no point of its class. With up to
 `MAX_GROUPS` classes there is one index per class, queried by all points: C queries per point. With
 more classes, their numbers are written with a few digits in a base of at most `MAX_GROUPS`. There
@@ -11,10 +11,10 @@ queries per point instead of C. Targets come from the class of the point.
 The results of an index are candidates: they are ranked by exact distances (`ranking`), and the
 recall is measured on a sample.
 
-The built-in index is FAISS's inverted file (IVF): cells around centers, of which those nearest to a
-query are searched. Graph-based indexes do worse on impostors, because queries lie outside of the
-class they search: on a class of 200,000 points in 164 dimensions FAISS's graph found 78 % of the
-impostors in the time in which its cells found 95 %.
+The built-in index is FAISS's inverted file (IVF): points are divided into cells around centers, and
+a query searches the cells nearest to it. Graph-based indexes find fewer impostors, because queries
+are not in the class that they search: for a class of 200,000 points in 164 dimensions, FAISS's
+graph found 78 % of the impostors in the same time in which its cells found 95 %.
 """
 
 from __future__ import annotations
