@@ -111,9 +111,8 @@ def test_numpy_error_settings_apply_in_all_threads(n_jobs: int) -> None:
 def test_threads_restart_after_closing() -> None:
     threads = Threads(2)
     for _ in range(2):
-        assert threads.map(abs, [-1, -2]) == [1, 2]
-        threads.__exit__()
-    threads.__exit__()
+        with threads:
+            assert threads.map(abs, [-1, -2]) == [1, 2]
 
 
 @pytest.mark.parametrize("kind", [Threads, Local])
