@@ -1,4 +1,4 @@
-"""What the tests of sparse points share."""
+"""Sparse points and comparisons for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from boostmetric import Comparisons
 
 
 def repeated(X: NDArray) -> csr_array:
-    """A CSR array in which every entry is given as two halves, in no order, beside zeros."""
+    """A CSR array with each entry stored as two halves, in random order, and explicit zeros."""
     rows, columns = np.nonzero(np.ones_like(X))
     order = np.random.default_rng(0).permutation(2 * X.size)
     halves = np.tile(X.ravel() / 2, 2)[order]
@@ -35,7 +35,7 @@ def dense(points: Any) -> NDArray:
 def draw(
     n: int = 120, D: int = 20, dtype: type[np.floating] = np.float64, seed: int = 0
 ) -> tuple[NDArray, NDArray]:
-    """Points mostly 0, but for a first feature far from 0, and labels by the next three."""
+    """Sparse points with a dense first feature far from 0; labels depend on the next three."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, D)) * (rng.random((n, D)) < 0.2)
     y = np.argmax(X[:, 1:4] + 0.3 * rng.normal(size=(n, 3)), axis=1)
@@ -51,5 +51,5 @@ def draw_triplets(n: int, m: int) -> Comparisons:
 
 
 def near(learned: NDArray, expected: NDArray, share: float) -> bool:
-    """Whether matrices differ by no more than a share of the largest entry."""
+    """Whether matrices differ by at most this share of the largest entry."""
     return bool(np.abs(learned - expected).max() <= share * np.abs(expected).max())

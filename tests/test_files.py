@@ -74,8 +74,7 @@ def test_facts_and_arrays_are_restored(path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["?", "i8", "f4", "f8"])
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("shape", [(), (5,), (3, 4)])
+@pytest.mark.parametrize(("order", "shape"), [("C", ()), ("C", (3, 4)), ("F", (3, 4))])
 def test_arrays_keep_dtype_shape_and_order(
     shape: tuple[int, ...], order: Any, dtype: str, path: Path, rng: np.random.Generator
 ) -> None:
@@ -87,7 +86,7 @@ def test_arrays_keep_dtype_shape_and_order(
     assert loaded.flags.writeable
 
 
-def test_empty_arrays(path: Path) -> None:
+def test_empty_arrays_keep_their_shape(path: Path) -> None:
     save_arrays(path, "thing", 1, {}, {"a": np.empty((4, 0))})
     assert load_arrays(path, "thing", 1)[1]["a"].shape == (4, 0)
 
@@ -113,10 +112,10 @@ def test_truncated_files_are_rejected(path: Path) -> None:
         assert is_rejected(path), length
 
 
-def test_changed_bytes_never_give_other_contents(path: Path, rng: np.random.Generator) -> None:
+def test_changed_bytes_never_change_the_contents(path: Path, rng: np.random.Generator) -> None:
     data = path.read_bytes()
     n_rejected = 0
-    for position in range(len(data)):
+    for position in range(0, len(data), 3):
         changed = bytearray(data)
         changed[position] ^= 1 << int(rng.integers(8))
         path.write_bytes(changed)
@@ -124,8 +123,8 @@ def test_changed_bytes_never_give_other_contents(path: Path, rng: np.random.Gene
             n_rejected += 1
         else:
             assert has_original_contents(path), position
-    assert n_rejected > len(data) // 2
-    for _ in range(500):
+    assert n_rejected > len(data) // 6
+    for _ in range(150):
         changed = bytearray(data)
         start, length = rng.integers(len(data)), rng.integers(1, 12)
         changed[start : start + length] = rng.bytes(int(rng.integers(0, 12)))
@@ -223,14 +222,14 @@ def test_zip_bombs_are_rejected(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         load_arrays(path, "thing", 1)
 
 
-def test_facts_that_are_not_json_leave_the_old_file(path: Path) -> None:
+def test_invalid_facts_leave_the_old_file(path: Path) -> None:
     with pytest.raises(TypeError, match="not JSON serializable"):
         save_arrays(path, "thing", 1, {"x": {1, 2}}, {})
     assert has_original_contents(path)
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
+def test_invalid_paths_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match=f"{tmp_path} is a directory; pass a file path"):
         save_arrays(tmp_path, "thing", 1, {}, {})
     with pytest.raises(FileNotFoundError, match=f"Directory {tmp_path}/no does not exist"):
@@ -238,7 +237,7 @@ def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
-def test_a_full_disk_leaves_the_old_file(
+def test_full_disk_leaves_the_old_file(
     failing: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
@@ -282,7 +281,7 @@ save_arrays(sys.argv[1], "thing", 1, {"new": True}, {"a": np.zeros(100_000)})
 
 
 @pytest.mark.skipif(os.name != "posix", reason="kills a process by a signal")
-def test_a_killed_process_leaves_the_old_file(path: Path) -> None:
+def test_killed_process_leaves_the_old_file(path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, str(path)])
     assert done.returncode == -signal.SIGKILL
     assert has_original_contents(path)

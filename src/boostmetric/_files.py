@@ -71,7 +71,7 @@ def save_arrays(
     Parameters
     ----------
     path : the file; no suffix is added
-    kind : what the file contains, such as "metric"
+    kind : kind of contents, such as "metric"
     version : format version of this kind
     facts : values that `json.dumps` accepts, including NaN and infinity; tuples become lists
     arrays : boolean, integer or floating-point arrays by name; "header" is reserved

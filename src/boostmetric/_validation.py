@@ -1,7 +1,9 @@
-"""Parameter checks with one wording."""
+"""Parameter checks with one wording, and warnings that point at the user's line."""
 
 from __future__ import annotations
 
+import sys
+import warnings
 from numbers import Integral, Real
 from typing import Any
 
@@ -62,3 +64,19 @@ def is_count(value: Any) -> bool:
 def is_real(value: Any, low: float = 0.0, high: float = float("inf")) -> bool:
     """Whether a value is a number in [low, high)."""
     return isinstance(value, Real) and not isinstance(value, bool) and low <= float(value) < high
+
+
+def warn(message: str) -> None:
+    """Warn at the innermost frame outside of the caller's package, scikit-learn and contextlib.
+
+    In Python 3.12 or later, `skip_file_prefixes` of `warnings.warn` does the same.
+    """
+    level = 1
+    frame = sys._getframe(1)
+    package = frame.f_globals.get("__name__", "").partition(".")[0]
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
+        (f"{package}.", "sklearn.", "contextlib")
+    ):
+        level += 1
+        frame = frame.f_back
+    warnings.warn(message, UserWarning, stacklevel=level + 1)

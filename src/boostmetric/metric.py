@@ -27,9 +27,6 @@ features to equal size. On linearly dependent features, rounding errors of up to
 METRIC_FORMAT_VERSION = 1
 """Version of the file format."""
 
-PAIR_BLOCK = 1 << 20
-"""Entries of the differences of pairs that are computed at once: 8 MB in float64. Not tuned."""
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Metric:
@@ -73,11 +70,8 @@ class Metric:
             raise ValueError("directions and coefs must be finite.")
         if (self.coefs < 0).any():
             raise ValueError(f"coefs must be >= 0, got {self.coefs.min():g}.")
-        names = self.feature_names
-        if names is not None:
-            if not (
-                isinstance(names, tuple | list) and all(isinstance(each, str) for each in names)
-            ):
+        if (names := self.feature_names) is not None:
+            if not isinstance(names, tuple | list) or not all(isinstance(n, str) for n in names):
                 raise ValueError(
                     f"feature_names must be a tuple of str or None; got {names!r:.80}."
                 )
@@ -154,8 +148,7 @@ class Metric:
     @property
     def eigenvalues(self) -> NDArray:
         """The positive eigenvalues of M, in decreasing order."""
-        values: NDArray = np.einsum("ij,ij->i", self.components, self.components)
-        return values
+        return np.asarray(np.einsum("ij,ij->i", self.components, self.components))
 
     @property
     def feature_deviations(self) -> NDArray | None:
@@ -188,8 +181,7 @@ class Metric:
 
     def transform(self, X: ArrayLike | Points) -> NDArray:
         """X·componentsᵀ: the Euclidean distances of these points are the distances of X."""
-        transformed: NDArray = as_points(X) @ self.components.T
-        return transformed
+        return np.asarray(as_points(X) @ self.components.T)
 
     def distance(self, u: ArrayLike, v: ArrayLike, squared: bool = False) -> float:
         """The distance between two points, ‖L·(u − v)‖ with L the components, or its square.
@@ -207,11 +199,7 @@ class Metric:
         return distance(self.components, u, v, squared)
 
     def distances(
-        self,
-        X: ArrayLike | Points,
-        Y: ArrayLike | Points | None = None,
-        *,
-        squared: bool = False,
+        self, X: ArrayLike | Points, Y: ArrayLike | Points | None = None, *, squared: bool = False
     ) -> NDArray:
         """Distances between all rows of X and all rows of Y (or X), of shape (len(X), len(Y)).
 
@@ -230,8 +218,7 @@ class Metric:
             return self.transform(points - center)
 
         other = None if Y is X else images(Y)
-        result: NDArray = euclidean_distances(images(X), other, squared=squared)
-        return result
+        return np.asarray(euclidean_distances(images(X), other, squared=squared))
 
     def pair_distances(
         self, X: ArrayLike | Points, pairs: NDArray, *, squared: bool = False
@@ -320,11 +307,17 @@ def distance(components: NDArray, u: ArrayLike, v: ArrayLike, squared: bool = Fa
 
 
 def pair_distances(
-    X: Points, pairs: NDArray, components: NDArray | None = None, *, squared: bool = False
+    X: Points,
+    pairs: NDArray,
+    components: NDArray | None = None,
+    *,
+    squared: bool = False,
+    batch_entries: int = 1 << 20,
 ) -> NDArray:
     """‖L·(x_i − x_j)‖, or its square, for every row (i, j) of `pairs`.
 
-    L are the components (d, D); None stands for the identity.
+    L are the components (d, D); None stands for the identity. `batch_entries` differences of
+    coordinates are in memory at once: 8 MB in float64 by default, not tuned.
 
     >>> pair_distances(np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[0, 1]]))
     array([5.])
@@ -340,9 +333,9 @@ def pair_distances(
     squares = np.zeros(len(pairs), dtype=dtype)
     for transform in transforms:
         points = X if transform is None else X @ transform
-        for block in gen_batches(len(pairs), rows_at_once(points, PAIR_BLOCK)):
-            i, j = pairs[block].T
-            squares[block] += row_norms(points[i] - points[j], squared=True)
+        for batch in gen_batches(len(pairs), rows_at_once(points, batch_entries)):
+            i, j = pairs[batch].T
+            squares[batch] += row_norms(points[i] - points[j], squared=True)
     return squares if squared else np.sqrt(squares)
 
 

@@ -25,25 +25,20 @@ def draw() -> tuple[NDArray, NDArray]:
         np.ndarray.tolist,
         lambda y: y.astype(float),
         lambda y: y.astype(np.uint8),
-        lambda y: y.astype(object),
         lambda y: y.astype(int).astype(object),
         lambda y: np.where(y, "yes", "no"),
-        lambda y: np.where(y, "yes", "no").astype(object),
         lambda y: np.array(["2020-01-01", "2020-02-01"], dtype="datetime64[D]")[y.astype(int)],
-        lambda y: pd.Series(np.where(y, "yes", "no")),
         lambda y: pd.Series(np.where(y, "yes", "no"), dtype="string"),
         lambda y: pd.Series(np.where(y, "yes", "no"), dtype="category"),
         lambda y: pd.Categorical(np.where(y, "yes", "no"), categories=["yes", "no", "never"]),
         lambda y: pd.Series(y.astype(int), dtype="Int64"),
         lambda y: pd.Series(y, dtype="boolean"),
-        lambda y: pd.Index(y.astype(int)),
-        lambda y: pl.Series(y),
         lambda y: pl.Series(np.where(y, "yes", "no")),
         lambda y: pl.Series(np.where(y, "yes", "no"), dtype=pl.Categorical),
     ],
-    ids=range(18),
+    ids=range(13),
 )
-def test_labels_of_any_kind(form: Any) -> None:
+def test_all_label_types_are_accepted(form: Any) -> None:
     X, y = draw()
     learner = BoostMetric(max_iter=3).fit(X, form(y))
     assert np.array_equal(learner.components_, BoostMetric(max_iter=3).fit(X, y).components_)
@@ -75,14 +70,14 @@ def with_missing(value: Any) -> NDArray:
     ],
     ids=range(10),
 )
-def test_missing_labels_are_refused(y: Any) -> None:
+def test_missing_labels_are_rejected(y: Any) -> None:
     X, _ = draw()
     for learn in (BoostMetric().fit, BoostMetricCV().fit, Comparisons.from_labels):
         with pytest.raises(ValueError, match=MISSING):
             learn(X, y)
 
 
-def test_labels_of_several_types_are_refused() -> None:
+def test_labels_of_several_types_are_rejected() -> None:
     X, _ = draw()
     for learn in (BoostMetric().fit, BoostMetricCV().fit, Comparisons.from_labels):
         with pytest.raises(ValueError, match="The labels y must be of one sortable type"):
@@ -98,9 +93,7 @@ def test_labels_of_several_types_are_refused() -> None:
         ([["a", 1]] * 40, "int and str"),
     ],
 )
-def test_lists_of_several_types_are_refused_though_numpy_makes_strings_of_them(
-    y: Any, types: str
-) -> None:
+def test_lists_of_several_types_are_rejected(y: Any, types: str) -> None:
     X, _ = draw()
     message = f"The labels y must be of one sortable type; got {types}."
     for learn in (BoostMetric().fit, BoostMetricCV().fit, Comparisons.from_labels):
@@ -108,7 +101,7 @@ def test_lists_of_several_types_are_refused_though_numpy_makes_strings_of_them(
             learn(X, y)
 
 
-def test_a_missing_label_in_a_list_of_strings_is_refused() -> None:
+def test_missing_label_in_a_list_of_strings_is_rejected() -> None:
     X, _ = draw()
     y: Any = ["a", "b", "b", float("nan")] + ["a", "b"] * 18
     for learn in (BoostMetric().fit, BoostMetricCV().fit, Comparisons.from_labels):
@@ -116,19 +109,19 @@ def test_a_missing_label_in_a_list_of_strings_is_refused() -> None:
             learn(X, y)
 
 
-def test_numpy_strings_among_strings_are_of_one_type() -> None:
+def test_numpy_strings_and_strings_are_one_type() -> None:
     assert Labels.of(["a", np.str_("b")]).codes.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("y", [draw()[0][:, 0], [0.5] * 20 + [1.5] * 20])
-def test_continuous_values_are_refused(y: Any) -> None:
+def test_continuous_values_are_rejected(y: Any) -> None:
     X, _ = draw()
     for learn in (BoostMetric().fit, BoostMetricCV().fit, Comparisons.from_labels):
         with pytest.raises(ValueError, match="Unknown label type: continuous"):
             learn(X, y)
 
 
-def test_lists_of_labels_are_refused() -> None:
+def test_lists_of_labels_are_rejected() -> None:
     X, _ = draw()
     for learn in (BoostMetric().fit, Comparisons.from_labels):
         with pytest.raises(ValueError, match=r"lists of different lengths.* MultiLabelBinarizer"):
@@ -136,12 +129,12 @@ def test_lists_of_labels_are_refused() -> None:
 
 
 @pytest.mark.parametrize("y", [5, np.zeros((4, 2, 2)), [[1], [0]]])
-def test_labels_of_no_shape_that_is_known(y: Any) -> None:
+def test_invalid_shapes_are_rejected(y: Any) -> None:
     with pytest.raises(ValueError, match=r"y must have shape \(n,\) or \(n, L\); got \("):
         Labels.of(y)
 
 
-def test_sets_of_labels() -> None:
+def test_label_sets() -> None:
     labels = Labels.of([[1, 0, 1], [0, 0, 0], [1, 0, 1], [0, 1, 1]])
     assert labels.codes[0] == labels.codes[2]
     assert len(np.unique(labels.codes)) == 3
@@ -149,10 +142,11 @@ def test_sets_of_labels() -> None:
     assert labels.counts().tolist() == [2, 1, 3]
     assert labels[np.array([0, 3])].counts().tolist() == [1, 1, 2]
     assert labels.name(labels.codes[3]) == "label set {1, 2}"
-    assert labels.similar(slice(1, 3)).tolist() == [[False] * 4, [True, False, True, True]]
+    similar = labels.are_similar(labels.codes[1:3], labels.codes)
+    assert similar.tolist() == [[False] * 4, [True, False, True, True]]
 
 
-def test_classes_are_sets_of_one() -> None:
+def test_classes_are_sets_of_one_label() -> None:
     labels, weights = check_labels(["b", "a", "b", "a", "c", "c"], [1, 1, 1, 0, 0, 0])
     assert labels.counts().tolist() == [2, 2, 2]
     assert labels.labeled.all()

@@ -1,4 +1,4 @@
-"""The Dask engine, on threads of this process."""
+"""The Dask engine, with threads of this process as workers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from boostmetric.engines import Dask, EngineError, Lazy, Local, Threads, as_engi
 from boostmetric.estimators import CheckpointError
 from boostmetric.estimators.callbacks import listening
 from boostmetric.learn import boost
-from boostmetric.neighbors.index import make_index
+from boostmetric.neighbors import index as indexes
 from boostmetric.problem import as_loss, place_objective, placement
 
+slow = pytest.mark.slow
 distributed = pytest.importorskip("distributed")
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
@@ -30,7 +31,7 @@ dd = pytest.importorskip("dask.dataframe")
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    """Two workers that are threads of this process."""
+    """A client with two workers in this process."""
     with distributed.Client(
         processes=False,
         n_workers=2,
@@ -57,13 +58,13 @@ def times(factor: int, threads: Threads, *values: int) -> int:
 # The engine
 
 
-def test_results_come_in_the_order_of_the_blocks(client: Any) -> None:
+def test_results_have_the_order_of_the_blocks(client: Any) -> None:
     with Dask(client) as engine:
         blocks = engine.place([partial(times, 2), Lazy(partial(times, 3), (4, 5))])
         assert engine.call(pow, blocks, 2) == [0, 27**2]
 
 
-def test_an_engine_can_be_opened_twice_and_closes_what_it_started() -> None:
+def test_nested_engine_closes_its_client() -> None:
     engine = Dask()
     with engine:
         with engine:
@@ -75,20 +76,20 @@ def test_an_engine_can_be_opened_twice_and_closes_what_it_started() -> None:
         distributed.default_client()
 
 
-def test_the_active_client_is_used_and_stays_open(client: Any) -> None:
+def test_active_client_stays_open(client: Any) -> None:
     with client.as_current(), Dask() as engine:
         assert engine._client is client
     assert client.status == "running"
 
 
-def test_an_error_of_a_block_is_raised_as_it_is(client: Any) -> None:
+def test_errors_of_blocks_are_raised(client: Any) -> None:
     with Dask(client) as engine:
         blocks = engine.place([partial(times, 1)])
         with pytest.raises(ZeroDivisionError):
             engine.call(divmod, blocks, 0)
 
 
-def test_which_engine_a_parameter_stands_for(client: Any) -> None:
+def test_as_engine_returns_an_engine(client: Any) -> None:
     assert isinstance(as_engine(None, 2), Local)
     assert isinstance(as_engine("dask"), Dask)
     given = as_engine(client)
@@ -97,7 +98,7 @@ def test_which_engine_a_parameter_stands_for(client: Any) -> None:
         as_engine(3)
 
 
-def test_an_address_without_a_scheduler() -> None:
+def test_missing_scheduler_is_reported() -> None:
     with (
         pytest.raises(EngineError, match="no Dask scheduler at 'nowhere://1'"),
         Dask("nowhere://1"),
@@ -105,7 +106,7 @@ def test_an_address_without_a_scheduler() -> None:
         pass
 
 
-def test_a_cluster_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_workers_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask, "SECONDS_TO_FIRST_WORKER", 0.1)
     with (
         distributed.Client(processes=False, n_workers=0, dashboard_address=":0") as empty,
@@ -115,7 +116,7 @@ def test_a_cluster_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
-def test_workers_that_are_gone_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_fails_after_all_workers_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask, "SECONDS_BETWEEN_CHECKS", 0.1)
     monkeypatch.setattr(dask, "SECONDS_WITHOUT_WORKERS", 0.2)
     with (
@@ -135,7 +136,7 @@ def test_workers_that_are_gone_for_too_long(monkeypatch: pytest.MonkeyPatch) -> 
             engine.call(bool, blocks)
 
 
-def test_a_block_that_is_too_large_for_the_workers(labeled: tuple[NDArray, NDArray]) -> None:
+def test_too_large_blocks_are_rejected(labeled: tuple[NDArray, NDArray]) -> None:
     X, y = labeled
     with (
         distributed.Client(
@@ -146,7 +147,9 @@ def test_a_block_that_is_too_large_for_the_workers(labeled: tuple[NDArray, NDArr
         BoostMetric(engine=small).fit(X, y)
 
 
-def test_a_worker_with_another_version(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_with_another_version_are_rejected(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dask, "_version", lambda: "0.0.1")
     with (
         pytest.raises(EngineError, match=r"does not have boostmetric .* \(0\.0\.1\)"),
@@ -155,7 +158,7 @@ def test_a_worker_with_another_version(client: Any, monkeypatch: pytest.MonkeyPa
         pass
 
 
-def test_what_is_held_can_be_copied() -> None:
+def test_held_block_can_be_pickled() -> None:
     held = pickle.loads(pickle.dumps(dask._Held(np.zeros(1000))))
     assert held.block.shape == (1000,)
     assert held.__sizeof__() == 8000
@@ -164,7 +167,7 @@ def test_what_is_held_can_be_copied() -> None:
 # Points
 
 
-def test_points_of_a_collection(client: Any) -> None:
+def test_points_match_the_collection(client: Any) -> None:
     X = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
     with Dask(client) as engine:
         for given in (
@@ -188,14 +191,14 @@ def test_points_of_a_collection(client: Any) -> None:
         assert collect(da.arange(7, chunks=3), engine).tolist() == list(range(7))
 
 
-def test_points_that_are_not_finite(client: Any) -> None:
+def test_nonfinite_points_are_rejected(client: Any) -> None:
     X = np.ones((6, 2))
     X[4, 1] = np.nan
     with Dask(client) as engine, pytest.raises(ValueError, match="NaN or infinity"):
         DaskPoints.of(da.from_array(X, chunks=3), engine)
 
 
-def test_hashes_of_rows_that_differ_little() -> None:
+def test_row_hashes_differ_for_similar_rows() -> None:
     signs = np.array(np.meshgrid(*[[-1.0, 1.0]] * 12)).reshape(12, -1).T
     for X in (signs, signs.astype(np.float32), 2.0**40 * signs):
         assert len(np.unique(row_hashes(X))) == 4096
@@ -206,13 +209,13 @@ def test_hashes_of_rows_that_differ_little() -> None:
 # Blocks
 
 
-def test_the_layout_depends_on_the_data_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layout_depends_only_on_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(part) for part in placement.consecutive_blocks(3)] == [1, 1, 1]
     monkeypatch.setattr(placement, "COMPARISONS_PER_BLOCK", 10)
     assert [len(part) for part in placement.consecutive_blocks(101)] == [10] * 2 + [9] * 9
 
 
-def test_anchors_of_comparisons() -> None:
+def test_blocks_contain_the_anchors() -> None:
     starts = np.array([0, 5, 10])
     for comparisons, expected in (
         (Comparisons.from_triplets([[1, 6, 2], [9, 0, 1]]), [[0], [1]]),
@@ -223,8 +226,8 @@ def test_anchors_of_comparisons() -> None:
         assert [part.tolist() for part in parts] == expected
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse", "lazy"])
-def test_blocks_have_the_same_origin_and_unit(client: Any, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["dense", "sparse", pytest.param("lazy", marks=slow)])
+def test_blocks_share_origin_and_unit(client: Any, kind: str) -> None:
     rng = np.random.default_rng(0)
     X: Any = 100 + rng.normal(size=(40, 3))
     X[30:] *= 1e3
@@ -238,7 +241,7 @@ def test_blocks_have_the_same_origin_and_unit(client: Any, kind: str) -> None:
     assert fit.duality_gap() <= 1e-4 * fit.objective()
 
 
-def test_the_hinge_is_rejected(client: Any) -> None:
+def test_hinge_is_rejected(client: Any) -> None:
     X = np.eye(3)
     comparisons = Comparisons.from_triplets([[0, 1, 2]])
     with Dask(client) as engine, pytest.raises(ValueError, match="does not work on Dask"):
@@ -256,11 +259,13 @@ FITS: dict[str, dict[str, Any]] = {
     "two passes": {"n_passes": 2, "max_iter": 5, "init": "scale"},
     "early stopping": {"early_stopping": True, "random_state": 0, "max_iter": 8},
 }
-"""None of these fits converges: the last steps of one that does are rounding errors."""
+"""These fits do not converge: the last steps of a converged fit are rounding errors."""
 
 
-@pytest.mark.parametrize("name", FITS)
-def test_fits_agree_with_those_in_memory(
+@pytest.mark.parametrize(
+    "name", ["batches", *(pytest.param(name, marks=slow) for name in FITS if name != "batches")]
+)
+def test_fits_agree_with_fits_in_memory(
     client: Any, labeled: tuple[NDArray, NDArray], name: str
 ) -> None:
     X, y = labeled
@@ -280,7 +285,7 @@ def test_fits_agree_with_those_in_memory(
         np.testing.assert_allclose(fit.duality_gap_, expected.duality_gap_, rtol=1e-3)
 
 
-def test_a_dataframe_names_the_features(labeled: tuple[NDArray, NDArray]) -> None:
+def test_dataframe_provides_feature_names(labeled: tuple[NDArray, NDArray]) -> None:
     pandas = pytest.importorskip("pandas")
     X, y = labeled
     table = pandas.DataFrame(X, columns=list("abcdef")).assign(y=y)
@@ -290,7 +295,7 @@ def test_a_dataframe_names_the_features(labeled: tuple[NDArray, NDArray]) -> Non
     assert fit.transform(table[list("abcdef")]).shape == (200, len(fit.components_))
 
 
-def test_comparisons_of_a_collection_and_early_stopping(
+def test_early_stopping_with_comparisons_of_a_collection(
     client: Any, labeled: tuple[NDArray, NDArray]
 ) -> None:
     X, y = labeled
@@ -302,10 +307,11 @@ def test_comparisons_of_a_collection_and_early_stopping(
     np.testing.assert_allclose(fit.components_, expected.components_, rtol=1e-5, atol=1e-8)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("multilabel", [False, True])
-def test_neighbors_are_those_of_the_search_in_memory(
+@pytest.mark.parametrize(
+    ("dtype", "weighted", "multilabel"),
+    [(np.float32, False, False), (np.float64, True, False), (np.float64, True, True)],
+)
+def test_neighbors_match_the_search_in_memory(
     client: Any, dtype: type[np.floating], weighted: bool, multilabel: bool
 ) -> None:
     rng = np.random.default_rng(0)
@@ -320,7 +326,7 @@ def test_neighbors_are_those_of_the_search_in_memory(
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
 
 
-def test_neighbors_that_a_class_does_not_have(client: Any) -> None:
+def test_missing_neighbors_cause_a_warning(client: Any) -> None:
     X, y = np.arange(12.0).reshape(6, 2), np.array([0, 0, 1, 1, 1, 1])
     with Dask(client) as engine:
         points = DaskPoints.of(da.from_array(X, chunks=2), engine)
@@ -331,7 +337,7 @@ def test_neighbors_that_a_class_does_not_have(client: Any) -> None:
     np.testing.assert_array_equal(found.pairs, expected.pairs)
 
 
-def test_what_requires_points_in_memory(client: Any, labeled: tuple[NDArray, NDArray]) -> None:
+def test_lda_requires_points_in_memory(client: Any, labeled: tuple[NDArray, NDArray]) -> None:
     X, y = labeled
     lazy = da.from_array(X, chunks=80)
     with (
@@ -342,8 +348,9 @@ def test_what_requires_points_in_memory(client: Any, labeled: tuple[NDArray, NDA
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of FAISS
-@pytest.mark.parametrize("n_classes", [3, 40])  # one index per class and chunk, or per digit
-def test_every_chunk_has_an_index(client: Any, n_classes: int) -> None:
+# One index per class and chunk, or per digit.
+@pytest.mark.parametrize("n_classes", [3, pytest.param(40, marks=slow)])
+def test_index_per_chunk_has_high_recall(client: Any, n_classes: int) -> None:
     pytest.importorskip("faiss")
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(2400, 5)), rng.integers(n_classes, size=2400)
@@ -359,17 +366,18 @@ def test_every_chunk_has_an_index(client: Any, n_classes: int) -> None:
     assert same == pytest.approx(found.recall, abs=0.05)
 
 
-def test_an_index_can_be_sent_to_another_worker() -> None:
+def test_faiss_index_can_be_pickled() -> None:
     pytest.importorskip("faiss")
     points = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
-    index = make_index("faiss", 1)
+    index = indexes._Faiss(1)
     index.fit(points)
     expected = index.kneighbors(points, 4)
     found = pickle.loads(pickle.dumps(index)).kneighbors(points, 4)
     np.testing.assert_array_equal(found, expected)
 
 
-def test_candidates_of_cross_validation_may_use_an_engine(
+@slow
+def test_cross_validation_candidates_may_use_an_engine(
     client: Any, labeled: tuple[NDArray, NDArray]
 ) -> None:
     X, y = labeled
@@ -390,11 +398,10 @@ def stopped(estimator: BoostMetric, *data: Any) -> None:
     ("first", "then"),
     [
         ("memory", "engine"),
-        ("memory", "collection"),
-        ("engine", "memory"),
-        ("engine", "engine"),
-        ("collection", "memory"),
-        ("collection", "collection"),
+        pytest.param("memory", "collection", marks=slow),
+        pytest.param("engine", "engine", marks=slow),
+        pytest.param("collection", "memory", marks=slow),
+        pytest.param("collection", "collection", marks=slow),
     ],
 )
 def test_checkpoints_move_between_engines(
@@ -423,7 +430,7 @@ def test_checkpoints_move_between_engines(
     np.testing.assert_allclose(*objectives, rtol=1e-6)
 
 
-def test_float32_cannot_continue_with_another_layout(
+def test_float32_checkpoint_requires_the_same_layout(
     client: Any, labeled: tuple[NDArray, NDArray], tmp_path: Path
 ) -> None:
     X, y = labeled[0].astype(np.float32), labeled[1]
@@ -433,7 +440,7 @@ def test_float32_cannot_continue_with_another_layout(
         BoostMetric(**options, engine=client).fit(X, y)
 
 
-def test_a_lost_cluster_names_the_checkpoint(
+def test_lost_cluster_error_names_the_checkpoint(
     labeled: tuple[NDArray, NDArray], tmp_path: Path
 ) -> None:
     X, y = labeled

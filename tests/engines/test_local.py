@@ -8,7 +8,6 @@ import pickle
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,10 +20,9 @@ from boostmetric.engines import Local, Threads, available_cores, single_blas_thr
 
 
 def blas_threads() -> list[int]:
-    """The threads of the BLAS libraries that have several and a limit for the whole process.
+    """Numbers of threads of the BLAS libraries whose limit applies to the whole process.
 
-    Packages of other tests may have loaded libraries without threads, or whose limits are those of
-    the thread that sets them.
+    Other tests may have loaded libraries without threads, or with limits per thread.
     """
     return [
         library["num_threads"]
@@ -39,18 +37,23 @@ needs_blas = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2, 5])
-def test_results_come_in_the_order_of_the_items(n_jobs: int) -> None:
-    def later_first(number: int) -> int:
-        time.sleep(0.002 * (8 - number))
+def test_results_have_the_order_of_the_items(n_jobs: int) -> None:
+    second_is_done = threading.Event()
+
+    def square(number: int) -> int:
+        if number == 0 and n_jobs > 1:
+            assert second_is_done.wait(30)
+        if number == 1:
+            second_is_done.set()
         return number**2
 
     with Threads(n_jobs) as threads:
-        assert threads.map(later_first, range(8)) == [0, 1, 4, 9, 16, 25, 36, 49]
-        assert threads.map(later_first, [3]) == [9]
-        assert threads.map(later_first, []) == []
+        assert threads.map(square, range(8)) == [0, 1, 4, 9, 16, 25, 36, 49]
+        assert threads.map(square, [3]) == [9]
+        assert threads.map(square, []) == []
 
 
-def test_items_are_shared_by_several_threads() -> None:
+def test_items_are_shared_by_threads() -> None:
     together = threading.Barrier(3, timeout=30)
     with Threads(3) as threads:
         names = threads.map(
@@ -65,7 +68,7 @@ def test_items_are_shared_by_several_threads() -> None:
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_errors_reach_the_caller(n_jobs: int) -> None:
+def test_errors_are_raised_in_the_caller(n_jobs: int) -> None:
     def inverse(number: int) -> float:
         return 1 / number
 
@@ -76,24 +79,25 @@ def test_errors_reach_the_caller(n_jobs: int) -> None:
 
 
 @pytest.mark.parametrize("who", ["caller", "helper"])
-def test_an_error_ends_all_threads_after_their_items(who: str) -> None:
-    caller, done, both = threading.current_thread(), [], threading.Barrier(2)
+def test_error_stops_all_threads(who: str) -> None:
+    caller, last, both = threading.current_thread(), 0, threading.Barrier(2)
+    items = range(10_000_000)  # take seconds, the exception milliseconds
 
     def fail(item: int) -> None:
+        nonlocal last
         if item < 2:
-            both.wait(timeout=10)
+            both.wait(timeout=30)
             if (threading.current_thread() is caller) == (who == "caller"):
                 raise ValueError(who)
-            time.sleep(0.1)
-        done.append(item)
+        last = item
 
     with Threads(2) as threads, pytest.raises(ValueError, match=who):
-        threads.map(fail, range(1000))
-    assert len(done) == 1
+        threads.map(fail, items)
+    assert last < items[-1]
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_numpy_s_error_settings_hold_in_all_threads(n_jobs: int) -> None:
+def test_numpy_error_settings_apply_in_all_threads(n_jobs: int) -> None:
     def overflow(size: float) -> float:
         return float(np.exp(np.array([size]))[0])
 
@@ -104,16 +108,15 @@ def test_numpy_s_error_settings_hold_in_all_threads(n_jobs: int) -> None:
             assert threads.map(overflow, [0.0, 1e4]) == [1.0, np.inf]
 
 
-def test_threads_start_again_after_they_were_closed() -> None:
+def test_threads_restart_after_closing() -> None:
     threads = Threads(2)
     for _ in range(2):
-        assert threads.map(abs, [-1, -2]) == [1, 2]
-        threads.close()
-    threads.close()
+        with threads:
+            assert threads.map(abs, [-1, -2]) == [1, 2]
 
 
 @pytest.mark.parametrize("kind", [Threads, Local])
-def test_an_engine_can_be_pickled_while_it_is_used(kind: type[Threads] | type[Local]) -> None:
+def test_open_engine_can_be_pickled(kind: type[Threads] | type[Local]) -> None:
     with kind(2) as engine:
         threads = engine if isinstance(engine, Threads) else engine.threads
         threads.map(abs, [-1, -2])
@@ -124,13 +127,13 @@ def test_an_engine_can_be_pickled_while_it_is_used(kind: type[Threads] | type[Lo
             assert other.map(abs, [-1, -2, -3]) == [1, 2, 3]
 
 
-def test_numbers_of_threads_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_n_jobs_follows_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("boostmetric.engines.local.available_cores", lambda: 6)
     given = [None, 1, 3, 8, -1, -2, -6, -20]
     assert [Threads(n_jobs).n_jobs for n_jobs in given] == [6, 1, 3, 8, 6, 5, 1, 1]
 
 
-def test_the_local_engine_calls_one_block_after_another() -> None:
+def test_local_engine_calls_blocks_in_order() -> None:
     engine = Local(2)
     blocks = engine.place([lambda threads: [threads], lambda threads: [threads, 2]])
     assert blocks == [[engine.threads], [engine.threads, 2]]
@@ -138,7 +141,7 @@ def test_the_local_engine_calls_one_block_after_another() -> None:
 
 
 @needs_blas
-def test_blas_has_one_thread_within_the_context() -> None:
+def test_blas_has_one_thread_in_the_context() -> None:
     with threadpool_limits(3, user_api="blas"):
         before = blas_threads()
         with single_blas_thread():
@@ -156,7 +159,7 @@ def test_blas_has_one_thread_within_the_context() -> None:
 
 
 @needs_blas
-def test_contexts_that_overlap_in_two_threads_restore_the_limit() -> None:
+def test_overlapping_contexts_restore_the_limit() -> None:
     seen: list[set[int]] = []
     has_entered, may_leave = threading.Event(), threading.Event()
 
@@ -181,7 +184,7 @@ def test_contexts_that_overlap_in_two_threads_restore_the_limit() -> None:
 
 
 @needs_blas
-def test_a_limit_that_another_thread_has_set_does_not_keep_ours_out() -> None:
+def test_limit_applies_in_any_thread() -> None:
     seen: list[set[int]] = []
 
     def other() -> None:
@@ -201,7 +204,7 @@ def test_a_limit_that_another_thread_has_set_does_not_keep_ours_out() -> None:
 
 
 @needs_blas
-def test_our_limit_does_not_keep_those_of_other_threads_out() -> None:
+def test_other_threads_can_set_limits() -> None:
     before, seen = blas_threads(), []
 
     def other() -> None:
@@ -219,7 +222,7 @@ def test_our_limit_does_not_keep_those_of_other_threads_out() -> None:
 
 @pytest.fixture
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A machine of 4 cores, of which BLAS may use all."""
+    """A machine with 4 cores, all available to BLAS."""
     monkeypatch.setattr("joblib.cpu_count", lambda *args, **options: 4)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     with threadpool_limits(4, user_api="blas"):
@@ -233,7 +236,7 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ("given", "expected"),
     [("1", 1), ("2", 2), ("2,4", 2), ("64", 4), ("", 4), ("0", 4), ("many", 4)],
 )
-def test_cores_are_limited_by_openmp_s_variable(
+def test_omp_num_threads_limits_cores(
     given: str, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", given)
@@ -241,20 +244,20 @@ def test_cores_are_limited_by_openmp_s_variable(
 
 
 @pytest.mark.usefixtures("four_cores")
-def test_cores_are_those_of_the_machine_and_of_blas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_and_blas_limit_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert available_cores() == Threads(None).n_jobs == Threads(-1).n_jobs == 4
     with threadpool_limits(1):
         assert available_cores() == Threads(None).n_jobs == Threads(-1).n_jobs == 1
         with single_blas_thread():
             assert available_cores() == 1
-    with single_blas_thread():  # not a limit of the user
+    with single_blas_thread():  # not a limit set by the user
         assert available_cores() == 4
     monkeypatch.setattr("joblib.cpu_count", lambda *args, **options: 3)
     assert available_cores() == 3
 
 
 @pytest.mark.usefixtures("four_cores")
-def test_threads_of_joblib_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_joblib_threads_share_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     def within() -> list[int]:
         return joblib.Parallel(n_jobs=2, backend="threading")(
             joblib.delayed(available_cores)() for _ in range(2)
@@ -273,8 +276,9 @@ print(joblib.Parallel(n_jobs=2)(joblib.delayed(available_cores)() for _ in range
 """
 
 
-def test_processes_of_joblib_share_the_cores() -> None:
-    """Loky tells each of 2 workers that it may use half of at most 4 cores."""
+@pytest.mark.slow
+def test_joblib_processes_share_cores() -> None:
+    """Loky limits each of 2 workers to half of at most 4 cores."""
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],

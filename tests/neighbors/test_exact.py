@@ -44,7 +44,7 @@ def labeled_points(seed: int, n: int = 90, D: int = 4) -> tuple[NDArray, NDArray
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [1e-12, 1.0, 1e12])
-def test_centered_points_have_mean_zero(
+def test_centered_points_have_zero_mean(
     dtype: type[np.floating], size: float, rng: np.random.Generator
 ) -> None:
     X = (size * rng.normal([0, 5, -9], 1, (50, 3))).astype(dtype)
@@ -55,7 +55,7 @@ def test_centered_points_have_mean_zero(
     assert np.allclose(np.diff(points, axis=0), np.diff(X, axis=0), rtol=0, atol=1e-5 * size)
 
 
-def test_points_at_one_place_are_ranked_by_row() -> None:
+def test_identical_points_are_ranked_by_row() -> None:
     targets, impostors = nearest_targets_and_impostors(
         np.ones((6, 2)), Labels.of([0, 1, 2] * 2), 1, 2
     )
@@ -63,7 +63,7 @@ def test_points_at_one_place_are_ranked_by_row() -> None:
     assert impostors.tolist() == [[1, 2], [0, 2], [0, 1]] * 2
 
 
-def test_distinct_points_are_told_apart_by_place_and_label() -> None:
+def test_distinct_points_differ_in_coordinates_or_label() -> None:
     X = np.array([[1.0, 0.0], [2.0, 0.0], [1.0, -0.0], [1.0, 0.0], [2.0, 0.0]])
     labels = np.array([0, 1, 0, 1, 1])
     read_only(X, labels)
@@ -72,9 +72,11 @@ def test_distinct_points_are_told_apart_by_place_and_label() -> None:
     assert first[inverse].tolist() == [0, 1, 0, 3, 1]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("n_targets", "n_impostors"), [(1, 1), (3, 3), (2, 5), (6, 1)])
-def test_neighbours_are_those_of_a_loop(
+@pytest.mark.parametrize(
+    ("n_targets", "n_impostors", "dtype"),
+    [(1, 1, np.float32), (3, 3, np.float64), (2, 5, np.float32), (6, 1, np.float64)],
+)
+def test_neighbors_match_brute_force(
     n_targets: int, n_impostors: int, dtype: type[np.floating]
 ) -> None:
     X, labels = labeled_points(n_targets)
@@ -84,7 +86,7 @@ def test_neighbours_are_those_of_a_loop(
     assert impostors.tolist() == nearest_by_loop(X, labels, n_impostors, same=False)
 
 
-def test_missing_neighbours_are_none() -> None:
+def test_missing_neighbors_are_none() -> None:
     X, _ = labeled_points(0, n=9)
     labels = np.array([0, 1, 1, 0, 2, 2, 2, 2, 2])
     targets, impostors = nearest_targets_and_impostors(X, Labels.of(labels), 3, 8)
@@ -93,16 +95,16 @@ def test_missing_neighbours_are_none() -> None:
     assert (impostors[4:, 4:] == NONE).all()
 
 
-def test_points_far_from_the_origin_keep_their_neighbours() -> None:
+def test_offset_does_not_change_neighbors() -> None:
     X, labels = labeled_points(1)
-    far = np.round(X, 6) + 1e8  # without centring the squares would swallow all differences
+    far = np.round(X, 6) + 1e8  # without centering, squares would hide all differences
     targets, impostors = nearest_targets_and_impostors(far, Labels.of(labels), 3, 3)
     assert targets.tolist() == nearest_by_loop(far, labels, 3, same=True)
     assert impostors.tolist() == nearest_by_loop(far, labels, 3, same=False)
 
 
 def ties_and_classes(seed: int, D: int) -> tuple[NDArray, NDArray]:
-    """Points on a grid, in classes of very different sizes, some of a single point."""
+    """Points on a grid, in classes of 1 to 60 points."""
     rng = np.random.default_rng(seed)
     sizes = [60, 31, 9, 4, 3, 2, 2, 1, 1]
     labels = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
@@ -111,16 +113,17 @@ def ties_and_classes(seed: int, D: int) -> tuple[NDArray, NDArray]:
     return X, labels
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2, 5])
-@pytest.mark.parametrize("block", [3, 8, 30, 1000])
-@pytest.mark.parametrize("sample", [1, 7, 4096])
-def test_threads_and_blocks_do_not_change_the_result(
-    monkeypatch: pytest.MonkeyPatch, block: int, sample: int, n_jobs: int
+@pytest.mark.parametrize(
+    ("tile", "sample", "n_jobs"),
+    [(3, 1, 2), (3, 4096, 1), (8, 7, 5), (30, 1, 1), (30, 7, 2), (1000, 1, 2), (1000, 4096, 5)],
+)
+def test_result_does_not_depend_on_threads_and_tiles(
+    monkeypatch: pytest.MonkeyPatch, tile: int, sample: int, n_jobs: int
 ) -> None:
-    X, labels = ties_and_classes(block, 6)
-    X = X + 1e-3 * np.arange(len(X))[:, None] ** 2  # no two at the same place
+    X, labels = ties_and_classes(tile, 6)
+    X = X + 1e-3 * np.arange(len(X))[:, None] ** 2  # no duplicates
     expected = [nearest_by_loop(X, labels, 3, True), nearest_by_loop(X, labels, 4, False)]
-    monkeypatch.setattr(exact, "TILE", block)
+    monkeypatch.setattr(exact, "TILE", tile)
     monkeypatch.setattr(exact, "MIN_SAMPLE", sample)
     monkeypatch.setattr(exact, "PAIR_COORDINATES", 64)
     with Threads(n_jobs) as threads:
@@ -129,22 +132,21 @@ def test_threads_and_blocks_do_not_change_the_result(
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("D", [2, 5, 20])
-@pytest.mark.parametrize("block", [2, 10, 1000])
-def test_among_equally_near_points_the_lower_row_comes_first(
-    monkeypatch: pytest.MonkeyPatch, block: int, D: int, dtype: type[np.floating]
+@pytest.mark.parametrize(("tile", "D"), [(2, 5), (10, 2), (10, 20), (1000, 5)])
+def test_ties_are_broken_by_row(
+    monkeypatch: pytest.MonkeyPatch, tile: int, D: int, dtype: type[np.floating]
 ) -> None:
     X, labels = ties_and_classes(D, D)
     X, first = X.astype(dtype), distinct_points(X, labels)[0]
     X, labels = X[np.sort(first)], labels[np.sort(first)]
-    monkeypatch.setattr(exact, "TILE", block)
+    monkeypatch.setattr(exact, "TILE", tile)
     targets, impostors = nearest_targets_and_impostors(X, Labels.of(labels), 5, 6)
     assert targets.tolist() == nearest_by_loop(X, labels, 5, same=True)
     assert impostors.tolist() == nearest_by_loop(X, labels, 6, same=False)
 
 
 def curved_points(dtype: type[np.floating]) -> NDArray:
-    """Points close to a plane of a space of 40 dimensions, away from the origin."""
+    """Points close to a three-dimensional subspace of 40 dimensions, far from the origin."""
     rng = np.random.default_rng(7)
     flat = rng.normal(size=(150, 3)) @ rng.normal(size=(3, 40)) * 10
     return (flat + rng.normal(size=(150, 40)) + 300).astype(dtype)
@@ -152,9 +154,7 @@ def curved_points(dtype: type[np.floating]) -> NDArray:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("precision", [np.float32, np.float64])
-def test_sketches_are_short_and_no_farther_apart_than_the_points(
-    dtype: type[np.floating], precision: type[np.floating]
-) -> None:
+def test_sketches_bound_distances(dtype: type[np.floating], precision: type[np.floating]) -> None:
     X = curved_points(dtype)
     read_only(X)
     sketches = exact.sketch(X, X, precision, kept=0.95)
@@ -167,7 +167,7 @@ def test_sketches_are_short_and_no_farther_apart_than_the_points(
 
 
 def assert_bounds(sketches: exact.Sketches, X: NDArray, Z: NDArray) -> None:
-    """No product is below −½‖x − x'‖², and those of all coordinates are not far above it."""
+    """No product is below −½‖x − x'‖², and products of all coordinates are close to it."""
     squares = ((X[:, None].astype(float) - Z.astype(float)) ** 2).sum(axis=2) / sketches.unit**2
     whole, others = (csr_array(part).toarray() for part in sketches.full)
     products = whole @ others.T + sketches.halves[0][:, None] + sketches.halves[1]
@@ -178,7 +178,7 @@ def assert_bounds(sketches: exact.Sketches, X: NDArray, Z: NDArray) -> None:
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array])
 @pytest.mark.parametrize("precision", [np.float32, np.float64])
-def test_sketches_of_two_sets_have_one_center(form: Any, precision: type[np.floating]) -> None:
+def test_sketches_of_two_sets_share_a_center(form: Any, precision: type[np.floating]) -> None:
     X = curved_points(np.float64)
     near, far = X[:40] - 500, X[40:]
     sketches = exact.sketch(form(near), form(far), precision, kept=0.95)
@@ -186,8 +186,8 @@ def test_sketches_of_two_sets_have_one_center(form: Any, precision: type[np.floa
 
 
 @pytest.mark.parametrize("precision", [np.float32, np.float64])
-def test_a_point_without_rest_next_to_one_with_a_large_rest(precision: type[np.floating]) -> None:
-    # Most points lie in a plane, some at right angles to it: the rest of the first is rounding.
+def test_sketches_bound_distances_for_small_remainders(precision: type[np.floating]) -> None:
+    # Most points lie in a plane, so the norm of their remainder is a rounding error.
     rng = np.random.default_rng(0)
     X = np.zeros((400, 20))
     X[:, :2] = 100 * rng.normal(size=(400, 2))
@@ -198,7 +198,7 @@ def test_a_point_without_rest_next_to_one_with_a_large_rest(precision: type[np.f
     assert_bounds(sketches, X, X)
 
 
-def test_neighbours_of_points_with_sketches_are_those_of_a_loop() -> None:
+def test_neighbors_with_sketches_match_brute_force() -> None:
     X = curved_points(np.float32)
     labels = np.arange(len(X)) % 3
     targets, impostors = nearest_targets_and_impostors(X, Labels.of(labels), 3, 3)
@@ -207,17 +207,15 @@ def test_neighbours_of_points_with_sketches_are_those_of_a_loop() -> None:
 
 
 @pytest.mark.parametrize("distance", [1e4, 1e7])
-def test_clusters_far_apart_keep_their_neighbours(
-    distance: float, rng: np.random.Generator
-) -> None:
+def test_distant_clusters_keep_their_neighbors(distance: float, rng: np.random.Generator) -> None:
     X, labels = rng.normal(size=(120, 5)), np.arange(120) % 4
-    X[::2, 0] += distance  # in float32 the distances within a cluster are lost in rounding
+    X[::2, 0] += distance  # in float32, distances within a cluster are rounding errors
     targets, impostors = nearest_targets_and_impostors(X, Labels.of(labels), 2, 3)
     assert targets.tolist() == nearest_by_loop(X, labels, 2, same=True)
     assert impostors.tolist() == nearest_by_loop(X, labels, 3, same=False)
 
 
-def test_of_equal_points_the_first_stands_for_all() -> None:
+def test_first_duplicate_represents_all() -> None:
     X = np.array([[0.0], [0.0], [1.0], [1.0], [3.0], [0.5], [0.5], [9.0]])
     labels = np.array([0, 0, 0, 0, 0, 1, 1, 1])
     read_only(X, labels)
@@ -243,7 +241,7 @@ def draw_places(kind: str) -> tuple[Any, Labels]:
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("kind", PARTS)
-def test_three_parts_are_merged_to_the_whole(
+def test_merged_parts_match_the_full_search(
     kind: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if compiled:
@@ -280,7 +278,7 @@ def test_parts_may_be_empty_or_lack_a_class() -> None:
 
 @pytest.mark.parametrize("kind", PARTS)
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_a_search_ends_within_a_tile_of_the_request(
+def test_search_stops_within_one_tile(
     kind: str, n_jobs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exact, "TILE", 20)
@@ -298,13 +296,11 @@ def test_a_search_ends_within_a_tile_of_the_request(
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array])
 @pytest.mark.parametrize(("dtype", "factor"), [(np.float32, 1e-30), (np.float64, 0.1)])
-def test_ties_are_exact_where_squares_have_more_bits_than_a_float(
-    form: Any, dtype: type[np.floating], factor: float
-) -> None:
-    # Multiples of a number with many bits: sums of squares round, depending on their order.
+def test_ties_are_exact_after_rounding(form: Any, dtype: type[np.floating], factor: float) -> None:
+    # Sums of squares of multiples of a number with many bits depend on their order.
     rng = np.random.default_rng(2)
-    whole = rng.integers(0, 5, (300, 10))
-    labels = np.arange(300) % 5
+    whole = rng.integers(0, 5, (150, 10))
+    labels = np.arange(150) % 5
     X = (whole * factor).astype(dtype)
     targets, impostors = nearest_targets_and_impostors(form(X), Labels.of(labels), 4, 2)
     assert targets.tolist() == nearest_by_loop(whole, labels, 4, same=True)

@@ -41,7 +41,7 @@ def exact_search(
 
 
 class Exact:
-    """An index that is no estimator; those below answer worse than it."""
+    """A brute-force index that is not an estimator."""
 
     def fit(self, X: NDArray) -> None:
         self.points = X
@@ -52,7 +52,7 @@ class Exact:
 
 
 class Forgetful(Exact):
-    """Has lost two in three of the points it was fitted on."""
+    """Returns only every third point."""
 
     def kneighbors(self, X: NDArray, n_neighbors: int) -> tuple[Any, Any]:
         _, positions = super().kneighbors(X, len(self.points))
@@ -60,7 +60,7 @@ class Forgetful(Exact):
 
 
 class Random(Exact):
-    """Answers at random, again and again the same, and sometimes not at all."""
+    """Returns random positions, with repetitions and missing neighbors."""
 
     def kneighbors(self, X: NDArray, n_neighbors: int) -> tuple[Any, Any]:
         rng = np.random.default_rng(len(X))
@@ -68,14 +68,14 @@ class Random(Exact):
 
 
 class Short(Exact):
-    """Has one neighbour less than asked for."""
+    """Returns one neighbor less than requested."""
 
     def kneighbors(self, X: NDArray, n_neighbors: int) -> tuple[Any, Any]:
         return None, super().kneighbors(X, n_neighbors)[1][:, :-1]
 
 
 class Backwards(Exact):
-    """Exact, and of equally near points the last is first."""
+    """Exact, but breaks ties by the last position."""
 
     def kneighbors(self, X: NDArray, n_neighbors: int) -> tuple[Any, Any]:
         squares = ((X[:, None] - self.points[::-1]) ** 2).sum(axis=2)
@@ -85,12 +85,12 @@ class Backwards(Exact):
 
 @pytest.fixture
 def no_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Classes of few points have an index too."""
+    """Small classes have an index, too."""
     monkeypatch.setattr(indexes, "MIN_INDEXED", 0)
 
 
 def points_in_classes(sizes: list[int], D: int = 4, seed: int = 0) -> tuple[NDArray, NDArray]:
-    """Overlapping classes in an order of their own, a third of the points given twice."""
+    """Overlapping classes in random order; a third of the points occur twice."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(len(sizes)), sizes)
     X = rng.normal(size=(len(labels), D)) + 0.5 * rng.normal(size=(len(sizes), D))[labels]
@@ -106,9 +106,9 @@ def squares_to(X: NDArray, found: NDArray) -> NDArray:
 
 
 def recall_by_loop(X: NDArray, labels: NDArray, found: NDArray, same: bool) -> tuple[int, int]:
-    """How many of the places found are no farther than the k-th nearest, and how many there are.
+    """Number of neighbors no farther than the k-th nearest, and number of true neighbors.
 
-    Points that are given twice count once.
+    Duplicates count once.
     """
     n_found = n_exist = 0
     rows = np.unique(np.column_stack([X, labels]), axis=0, return_index=True)[1]
@@ -124,21 +124,23 @@ def recall_by_loop(X: NDArray, labels: NDArray, found: NDArray, same: bool) -> t
 SIZES = [[70, 64, 65, 3], [2, 1, 40, 1, 9], [4] * 18, [90] + [3] * 37]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("index", [BRUTE, TREE, Exact()], ids=["brute", "kd_tree", "object"])
+@pytest.mark.parametrize(
+    ("index", "dtype", "min_indexed"),
+    [(BRUTE, np.float64, 4), (TREE, np.float32, 4), (Exact(), np.float32, 64)],
+    ids=["brute", "kd_tree", "object"],
+)
 @pytest.mark.parametrize("sizes", SIZES, ids=["large", "tiny", "many", "uneven"])
-@pytest.mark.parametrize("small", [4, 64])
-def test_an_exact_index_finds_what_the_exact_search_does(
+def test_exact_index_matches_the_exact_search(
     monkeypatch: pytest.MonkeyPatch,
     sizes: list[int],
     index: Any,
     dtype: type[np.floating],
-    small: int,
+    min_indexed: int,
 ) -> None:
     X, labels = points_in_classes(sizes)
     X = X.astype(dtype)
     read_only(X)
-    monkeypatch.setattr(indexes, "MIN_INDEXED", small)
+    monkeypatch.setattr(indexes, "MIN_INDEXED", min_indexed)
     targets, impostors, recall = search(X, labels, 3, 4, index)
     true_targets, true_impostors = exact_search(X, labels, 3, 4)
     assert targets.tolist() == true_targets.tolist()
@@ -148,16 +150,15 @@ def test_an_exact_index_finds_what_the_exact_search_does(
 
 
 @pytest.mark.usefixtures("no_small")
-@pytest.mark.parametrize("max_groups", [2, 3, 5, 100])
-@pytest.mark.parametrize("block", [1, 7, 4096])
-def test_blocks_and_groups_of_classes_do_not_change_the_result(
-    monkeypatch: pytest.MonkeyPatch, max_groups: int, block: int
+@pytest.mark.parametrize(("max_groups", "n_queries"), [(2, 1), (3, 7), (5, 4096), (100, 7)])
+def test_result_does_not_depend_on_groups_and_batches(
+    monkeypatch: pytest.MonkeyPatch, max_groups: int, n_queries: int
 ) -> None:
     X, labels = points_in_classes([20, 3, 5, 1, 2, 9, 8, 7, 6])
     monkeypatch.setattr(indexes, "MAX_GROUPS", max_groups)
-    monkeypatch.setattr(indexes, "N_QUERIES", block)
+    monkeypatch.setattr(indexes, "N_QUERIES", n_queries)
     monkeypatch.setattr("boostmetric.neighbors.ranking.PAIR_COORDINATES", 20)
-    labels = 10 * labels - 7  # any integers will do
+    labels = 10 * labels - 7  # labels may be any integers
     targets, impostors, recall = search(X, labels, 2, 5, TREE)
     true_targets, true_impostors = exact_search(X, labels, 2, 5)
     assert targets.tolist() == true_targets.tolist()
@@ -165,9 +166,9 @@ def test_blocks_and_groups_of_classes_do_not_change_the_result(
     assert recall == 1
 
 
-@pytest.mark.parametrize("n_classes", [1, 2, 16, 17, 100, 256, 257, 3000, 4096, 4097])
-def test_any_two_classes_are_apart_in_one_of_few_groupings(n_classes: int) -> None:
-    groupings = list(indexes._groupings(np.arange(n_classes), n_classes))
+@pytest.mark.parametrize("n_classes", [1, 16, 17, 100, 256, 257, 4096, 4097])
+def test_digits_separate_all_classes(n_classes: int) -> None:
+    groupings = list(indexes._digits(np.arange(n_classes), n_classes))
     assert len(groupings) == 1 + (n_classes > 16) + (n_classes > 256) + (n_classes > 4096)
     assert max(group.max() for group in groupings) < 16
     assert len(np.unique(np.stack(groupings), axis=1).T) == n_classes
@@ -175,18 +176,18 @@ def test_any_two_classes_are_apart_in_one_of_few_groupings(n_classes: int) -> No
         assert np.unique(group).tolist() == list(range(group.max() + 1))
 
 
-def test_among_many_small_classes_queries_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+def test_many_classes_need_few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    n_queries = []
 
     class Counting(Exact):
         def kneighbors(self, X: NDArray, n_neighbors: int) -> tuple[Any, Any]:
-            asked.append(len(X))
+            n_queries.append(len(X))
             return super().kneighbors(X, n_neighbors)
 
     X, labels = points_in_classes([3] * 200)
     monkeypatch.setattr(indexes, "MIN_INDEXED", 3)
     search(X, labels, 2, 3, Counting())
-    assert 0 < sum(asked) <= 2 * 14 * len(X)  # two digits to the base 15
+    assert 0 < sum(n_queries) <= 2 * 14 * len(X)  # two digits in base 15
 
 
 def grid(seed: int) -> tuple[NDArray, NDArray]:
@@ -198,7 +199,7 @@ def grid(seed: int) -> tuple[NDArray, NDArray]:
 
 @pytest.mark.usefixtures("no_small")
 @pytest.mark.parametrize("index", [BRUTE, TREE, Backwards()], ids=["brute", "kd_tree", "backwards"])
-def test_ties_are_broken_by_row_number_but_for_the_last_place(index: Any) -> None:
+def test_ties_before_the_last_neighbor_are_broken_by_row(index: Any) -> None:
     X, labels = grid(0)
     *found, recall = search(X, labels, 4, 5, index)
     for mine, true in zip(found, exact_search(X, labels, 4, 5), strict=True):
@@ -211,7 +212,7 @@ def test_ties_are_broken_by_row_number_but_for_the_last_place(index: Any) -> Non
     assert recall == 1
 
 
-def test_without_an_index_all_ties_are_broken_by_row_number(
+def test_brute_force_breaks_all_ties_by_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     X, labels = grid(1)
@@ -223,9 +224,9 @@ def test_without_an_index_all_ties_are_broken_by_row_number(
 
 
 @pytest.mark.usefixtures("no_small")
-def test_points_far_from_the_origin_keep_their_neighbours() -> None:
+def test_offset_does_not_change_neighbors() -> None:
     X, labels = points_in_classes([40, 30, 20])
-    far = np.round(X, 6) + 1e8  # the index sees them centered
+    far = np.round(X, 6) + 1e8  # the index receives centered points
     targets, impostors, recall = search(far, labels, 3, 3, BRUTE)
     true_targets, true_impostors = exact_search(far, labels, 3, 3)
     assert targets.tolist() == true_targets.tolist()
@@ -235,7 +236,7 @@ def test_points_far_from_the_origin_keep_their_neighbours() -> None:
 
 @pytest.mark.usefixtures("no_small")
 @pytest.mark.parametrize("index", [Forgetful(), Random(), Short()], ids=lambda i: type(i).__name__)
-def test_a_bad_index_is_found_out(index: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_low_recall_causes_a_warning(index: Any, caplog: pytest.LogCaptureFixture) -> None:
     X, labels = points_in_classes([50, 30, 20, 1], seed=1)
     with (
         caplog.at_level(logging.INFO, "boostmetric"),
@@ -259,7 +260,7 @@ def test_a_bad_index_is_found_out(index: Any, caplog: pytest.LogCaptureFixture) 
 @pytest.mark.filterwarnings("ignore:The index found")
 @pytest.mark.parametrize("index", [Forgetful(), Random(), Short()], ids=lambda i: type(i).__name__)
 @pytest.mark.parametrize("sizes", SIZES, ids=["large", "tiny", "many", "uneven"])
-def test_what_a_bad_index_finds_is_ranked_and_of_the_right_class(
+def test_results_of_a_poor_index_are_ranked_and_of_the_right_class(
     index: Any, sizes: list[int]
 ) -> None:
     X, labels = points_in_classes(sizes)
@@ -276,7 +277,7 @@ def test_what_a_bad_index_finds_is_ranked_and_of_the_right_class(
 
 @pytest.mark.usefixtures("no_small")
 @pytest.mark.filterwarnings("ignore:The index found")
-def test_recall_is_measured_on_a_sample_of_200(caplog: pytest.LogCaptureFixture) -> None:
+def test_recall_is_measured_on_200_points(caplog: pytest.LogCaptureFixture) -> None:
     X, labels = points_in_classes([300, 300], D=3)
     with caplog.at_level(logging.INFO, "boostmetric"):
         targets, impostors, recall = search(X, labels, 3, 3, Forgetful())
@@ -294,21 +295,21 @@ def test_recall_is_measured_on_a_sample_of_200(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.usefixtures("no_small")
-def test_a_neighbour_as_near_as_the_true_one_counts_as_found() -> None:
+def test_tied_neighbors_count_as_found() -> None:
     X, labels = np.array([[-1.0], [0.0], [1.0], [-3.0], [3.0]]), np.array([0, 0, 0, 1, 1])
     targets, impostors, recall = search(X, labels, 1, 1, Backwards())
     assert (targets[1, 0], impostors[1, 0]) == (2, 4)
     assert recall == 1
 
 
-def test_a_good_index_is_logged_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_high_recall_is_logged_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     X, labels = points_in_classes([80, 70])
     with caplog.at_level(logging.INFO, "boostmetric"):
         search(X, labels, 2, 3, TREE)
     assert "found 1.000 of the nearest neighbors of 150 points: 300 of 300 targets" in caplog.text
 
 
-def test_where_there_are_no_neighbours_none_are_missed() -> None:
+def test_missing_neighbors_do_not_lower_the_recall() -> None:
     X, labels = np.array([[0.0], [1.0], [0.0]]), np.array([0, 1, 0])
     targets, impostors, recall = search(X, labels, 1, 2, BRUTE)
     assert targets.tolist() == [[NONE]] * 3
@@ -317,12 +318,11 @@ def test_where_there_are_no_neighbours_none_are_missed() -> None:
 
 
 @pytest.mark.usefixtures("no_small")
-def test_the_given_index_is_not_changed() -> None:
+def test_index_is_not_modified() -> None:
     X, labels = points_in_classes([40, 30])
-    estimator = NearestNeighbors(n_neighbors=7, leaf_size=3)
-    thing = Exact()
-    thing.points = np.zeros((2, 4))
-    for index in (estimator, thing):
+    custom = Exact()
+    custom.points = np.zeros((2, 4))
+    for index in (NearestNeighbors(n_neighbors=7, leaf_size=3), custom):
         before = dict(vars(index))
         search(X, labels, 2, 2, index)
         assert vars(index) == before
@@ -333,20 +333,20 @@ def test_the_given_index_is_not_changed() -> None:
     ["exact", None, 3, NearestNeighbors, object(), np.zeros((2, 2)), {"fit": 1}],
     ids=range(7),
 )
-def test_what_is_no_index_is_refused(index: Any) -> None:
+def test_invalid_index_is_rejected(index: Any) -> None:
     with pytest.raises(ValueError, match=r"is not an index. Use None, 'faiss', or an object with"):
         check_index(index)
-    nonsense: Any = "not looked at"
+    unused: Any = None
     with pytest.raises(ValueError, match=r"is not an index"):
-        indexed_targets_and_impostors(nonsense, nonsense, 1, 1, index)
+        indexed_targets_and_impostors(unused, unused, 1, 1, index)
 
 
-def test_an_index_that_needs_labels_is_refused() -> None:
+def test_index_that_requires_labels_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"fit raises .*'y'.*Use .*NearestNeighbors rather than"):
         check_index(KNeighborsClassifier())
 
 
-def test_without_a_library_the_built_in_index_says_what_to_install(
+def test_missing_faiss_raises_with_instructions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
@@ -367,7 +367,7 @@ def test_without_a_library_the_built_in_index_says_what_to_install(
         (lambda X, k: np.zeros((len(X), k)), r"integer positions .* got 0.0 \(float64\)"),
     ],
 )
-def test_answers_that_are_no_positions_are_refused(answer: Any, message: str) -> None:
+def test_invalid_positions_are_rejected(answer: Any, message: str) -> None:
     class Wrong(Exact):
         def kneighbors(self, X: NDArray, n_neighbors: int) -> tuple[Any, Any]:
             return None, answer(X, n_neighbors)
@@ -379,10 +379,10 @@ def test_answers_that_are_no_positions_are_refused(answer: Any, message: str) ->
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_built_in_index_finds_nearly_all() -> None:
+def test_faiss_has_high_recall() -> None:
     pytest.importorskip("faiss")
     X, labels = points_in_classes([1500, 700, 65, 3], D=8)
-    for size in (1.0, 1e30):  # whose squares are beyond float32
+    for size in (1.0, 1e30):  # squares of 1e30 overflow in float32
         found = search(size * X, labels, 3, 4, "faiss")
         again = search(size * X, labels, 3, 4, "faiss")
         assert [side.tolist() for side in found[:2]] == [side.tolist() for side in again[:2]]
@@ -392,7 +392,7 @@ def test_the_built_in_index_finds_nearly_all() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_threads_of_faiss_change_nothing() -> None:
+def test_faiss_does_not_depend_on_threads() -> None:
     faiss = pytest.importorskip("faiss")
     before = faiss.omp_get_max_threads()
     X, labels = points_in_classes([800, 900], D=5)

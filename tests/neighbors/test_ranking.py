@@ -10,7 +10,7 @@ from boostmetric.neighbors.ranking import pair_squares, rounded
 
 
 def draw_offers(seed: int, n: int = 6, m: int = 200) -> tuple[NDArray, NDArray, NDArray]:
-    """Pairs with many ties and repetitions; a row has one distance from an owner."""
+    """Pairs with many ties and repetitions, and one distance per owner and row."""
     rng = np.random.default_rng(seed)
     owners, rows = rng.integers(0, n - 1, m), rng.integers(0, 30, m)
     return owners, rows, ((rows * 7 + owners) % 5).astype(float)
@@ -26,7 +26,7 @@ def assert_nearest(table: NeighborTable, offers: tuple[NDArray, NDArray, NDArray
 
 @pytest.mark.parametrize("k", [1, 3, 40])
 @pytest.mark.parametrize("size", [1, 7, 200])
-def test_offers_end_in_sorted_lists(k: int, size: int) -> None:
+def test_offers_yield_sorted_lists(k: int, size: int) -> None:
     offers, table = draw_offers(k), NeighborTable.empty(6, k)
     for begin in range(0, 200, size):
         owners, rows, squares = (part[begin : begin + size] for part in offers)
@@ -37,7 +37,7 @@ def test_offers_end_in_sorted_lists(k: int, size: int) -> None:
     assert (table.rows[5] == NONE).all()
 
 
-def test_offers_that_are_too_far_change_nothing() -> None:
+def test_distant_offers_are_ignored() -> None:
     table = NeighborTable.empty(1, 1)
     table.offer(np.array([0]), np.array([3]), np.array([2.0]))
     for row, square in ((4, 2.0), (3, 2.0), (1, 2.5)):
@@ -46,7 +46,7 @@ def test_offers_that_are_too_far_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("n_parts", [1, 2, 5])
-def test_tables_of_parts_are_merged_to_that_of_all(n_parts: int) -> None:
+def test_merged_tables_match_one_table(n_parts: int) -> None:
     offers, tables = draw_offers(n_parts), []
     for part in range(n_parts):
         tables.append(NeighborTable.empty(6, 4))
@@ -58,7 +58,7 @@ def test_tables_of_parts_are_merged_to_that_of_all(n_parts: int) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("D", [1, 2, 7, 100])
-def test_squares_are_those_of_a_loop(
+def test_pair_squares_match_a_loop(
     D: int, dtype: type[np.floating], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("boostmetric.neighbors.ranking.PAIR_COORDINATES", 50)

@@ -13,12 +13,6 @@ from scipy.spatial.distance import cdist
 from boostmetric import Comparisons
 from boostmetric.data.points import binary_exponent, scaling_exponent
 
-SCALES = {"float64": (1e-90, 1e-30, 1e30, 1e90), "float32": (1e-30, 1e-20, 1e20, 1e30)}
-
-EXPONENTS = [
-    (dtype, int(np.round(np.log2(scale)))) for dtype, scales in SCALES.items() for scale in scales
-]
-
 
 class BruteForce:
     """A custom index."""
@@ -51,20 +45,22 @@ def index(X: NDArray, y: NDArray) -> Comparisons:
 
 
 @pytest.mark.parametrize("form", [dense, sparse, multilabel, index])
-@pytest.mark.parametrize(("dtype", "exponent"), EXPONENTS)
-def test_neighbor_tables_do_not_depend_on_the_scale(form: Any, dtype: str, exponent: int) -> None:
+@pytest.mark.parametrize(("dtype", "exponent"), [("float64", 300), ("float32", 100)])
+def test_neighbor_tables_do_not_depend_on_scale(form: Any, dtype: str, exponent: int) -> None:
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 300)
     X = (rng.normal(size=(300, 6)) + 3 * (y == 1)[:, None] * np.eye(6)[0]).astype(dtype)
-    expected, found = form(X, y), form(np.ldexp(X, exponent), y)
-    for name in ("pairs", "near", "far"):
-        assert np.array_equal(getattr(found, name), getattr(expected, name))
-    assert found.recall == expected.recall
+    expected = form(X, y)
+    for power in (exponent, -exponent):
+        scaled = form(np.ldexp(X, power), y)
+        for name in ("pairs", "near", "far"):
+            assert np.array_equal(getattr(scaled, name), getattr(expected, name))
+        assert scaled.recall == expected.recall
 
 
 @pytest.mark.parametrize("form", [dense, multilabel, index])
 @pytest.mark.parametrize("offset", [1.0, -(2.0**60), 2.0**500])
-def test_a_constant_column_does_not_hide_small_differences(form: Any, offset: float) -> None:
+def test_constant_column_does_not_hide_small_differences(form: Any, offset: float) -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(120, 4)), rng.integers(0, 3, 120)
     X[:, 0] = 0
@@ -76,7 +72,7 @@ def test_a_constant_column_does_not_hide_small_differences(form: Any, offset: fl
 
 @pytest.mark.parametrize("form", [dense, sparse, multilabel, index])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_differences_that_overflow_are_refused(form: Any, dtype: type[np.floating]) -> None:
+def test_overflowing_differences_are_rejected(form: Any, dtype: type[np.floating]) -> None:
     X = np.zeros((6, 2), dtype=dtype)
     X[:, 0] = np.array([-1, -0.5, 0, 0.25, 0.5, 1]) * np.finfo(dtype).max
     X[:, 1] = X[:, 0]
@@ -86,7 +82,7 @@ def test_differences_that_overflow_are_refused(form: Any, dtype: type[np.floatin
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_largest_and_the_smallest_numbers(dtype: type[np.floating]) -> None:
+def test_extreme_numbers_yield_the_same_neighbors(dtype: type[np.floating]) -> None:
     limits, y = np.finfo(dtype), np.array([0, 0, 1, 1, 2, 2])
     X = np.array([[0.0], [1], [3], [4], [6], [7]], dtype=dtype)
     expected = Comparisons.from_labels(X, y, 1, 1)
@@ -96,7 +92,7 @@ def test_the_largest_and_the_smallest_numbers(dtype: type[np.floating]) -> None:
         )
 
 
-def test_the_binary_exponent_bounds_the_largest_absolute_value() -> None:
+def test_binary_exponent_bounds_the_largest_absolute_value() -> None:
     values = [1.0, -3.0, 4.0, 5e-324, 1e308, -0.75]
     for value in values:
         for points in (np.array([[value, 0.0]]), csr_array([[0.0, value]])):

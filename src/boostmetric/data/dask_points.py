@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +24,7 @@ def is_collection(X: Any) -> bool:
     return "dask" in sys.modules and bool(import_module("dask").is_dask_collection(X))
 
 
-@dataclass(frozen=True, eq=False)
-class Summary:
+class Summary(NamedTuple):
     """The number of points, and the minimum, maximum and sum of every feature."""
 
     n: int
@@ -40,7 +38,7 @@ class DaskPoints:
 
     Parameters
     ----------
-    chunks : delayed arrays of shape (n_c, D), none of them empty
+    chunks : delayed nonempty arrays of shape (n_c, D)
     sizes : the number of rows of each chunk
     n_features : D
     dtype : float32 or float64
@@ -80,42 +78,52 @@ class DaskPoints:
         chunks = (X.rechunk({1: -1}) if is_array else X).to_delayed()
         as_rows = import_module("dask").delayed(np.ascontiguousarray, pure=True)
         chunks = [as_rows(chunk, dtype=dtype) for chunk in np.ravel(chunks)]
-        made = cls(chunks, [0] * len(chunks), int(X.shape[1]), dtype, engine)
-        summaries = made.map(summarize)
-        used = [number for number, summary in enumerate(summaries) if summary.n]
-        if not used:
+        D = int(X.shape[1])
+        summaries = cls(chunks, [0] * len(chunks), D, dtype, engine).map(_summarize)
+        chunks = [chunk for chunk, summary in zip(chunks, summaries, strict=True) if summary.n]
+        summaries = [summary for summary in summaries if summary.n]
+        if not chunks:
             raise ValueError("X has no rows.")
-        summaries = [summaries[number] for number in used]
-        for summary in summaries:
-            if not (np.isfinite(summary.low).all() and np.isfinite(summary.high).all()):
-                raise ValueError("Input X contains NaN or infinity.")
-        sizes = [summary.n for summary in summaries]
-        made = cls([chunks[number] for number in used], sizes, made.shape[1], dtype, engine)
-        made.summary = merge_summaries(summaries)
-        return made
+        points = cls(chunks, [summary.n for summary in summaries], D, dtype, engine)
+        points.summary = _merge(summaries)
+        if not np.isfinite(points.summary[1:3]).all():
+            raise ValueError("Input X contains NaN or infinity.")
+        return points
 
     @cached_property
     def summary(self) -> Summary:
         """The summary of all points."""
-        return merge_summaries(self.map(summarize))
+        return _merge(self.map(_summarize))
 
     @property
     def mean(self) -> NDArray:
         """The mean of every feature, in the dtype of the points and within their range."""
-        summary = self.summary
-        return np.clip(summary.total / summary.n, summary.low, summary.high).astype(self.dtype)
+        n, low, high, total = self.summary
+        return np.clip(total / n, low, high).astype(self.dtype)
 
     @property
     def exponent(self) -> int:
         """`binary_exponent` of the centered points."""
+        _, low, high, _ = self.summary
         with np.errstate(over="ignore"):
-            ends = np.stack([self.summary.high - self.mean, self.summary.low - self.mean])
+            ends = np.stack([high - self.mean, low - self.mean])
         check_range(ends)
         return binary_exponent(ends)
 
-    def map(self, function: Callable[[NDArray], Any]) -> list[Any]:
-        """Apply a function to every chunk; the results are in the order of the chunks."""
-        return self.compute([(lambda _, chunk: function(chunk), (each,)) for each in self.chunks])
+    @property
+    def is_constant(self) -> bool:
+        """Whether all points are identical."""
+        _, low, high, _ = self.summary
+        return bool((low == high).all())
+
+    def map(self, function: Callable[..., Any], *values: Sequence[Any]) -> list[Any]:
+        """Apply a function to every chunk, and one item of each sequence of values, in order."""
+        return self.compute(
+            [
+                (lambda _, chunk, own=own: function(chunk, *own), (chunk,))
+                for chunk, *own in zip(self.chunks, *values, strict=True)
+            ]
+        )
 
     def compute(self, tasks: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
         """The results of functions of the threads and the values of delayed objects."""
@@ -134,33 +142,23 @@ class DaskPoints:
             if begin < end
         )
 
-    @property
-    def is_constant(self) -> bool:
-        """Whether all points are identical."""
-        return bool((self.summary.low == self.summary.high).all())
-
     def deviations(self, weights: NDArray | None = None) -> NDArray:
         """Standard deviations √(Σ w·(x − mean)²/Σ w) of the features; w = 1 by default."""
-        ends = zip(self.starts[:-1], self.starts[1:], strict=True)
-        w = [np.ones(b - a) if weights is None else weights[a:b] for a, b in ends]
-        total = sum(each.sum() for each in w)
+        weights = np.ones(self.shape[0]) if weights is None else weights
+        parts = np.split(weights, self.starts[1:-1])
+        total = sum(part.sum() for part in parts)
 
         def moments(power: int, origin: Any) -> NDArray:
-            tasks = [
-                (partial(_weighted_powers, each, power, origin), (chunk,))
-                for each, chunk in zip(w, self.chunks, strict=True)
-            ]
-            return np.sum(self.compute(tasks), axis=0) / total
+            def sums(chunk: NDArray, w: NDArray) -> NDArray:
+                return w @ (chunk.astype(np.float64) - origin) ** power
+
+            return np.sum(self.map(sums, parts), axis=0) / total
 
         return np.sqrt(moments(2, moments(1, 0.0)))
 
     def checksum(self) -> int:
         """`points.checksum` of all rows."""
-        tasks = [
-            (lambda _, chunk, start=int(start): checksum(chunk, start), (each,))
-            for each, start in zip(self.chunks, self.starts[:-1], strict=True)
-        ]
-        return sum(self.compute(tasks)) % 2**64
+        return sum(self.map(checksum, self.starts[:-1].tolist())) % 2**64
 
     def __getitem__(self, rows: Any) -> NDArray:
         """The given rows, in any order, as an array in memory."""
@@ -178,8 +176,7 @@ class DaskPoints:
         return DaskPoints(chunks, sizes, matrix.shape[1], dtype, self.engine)
 
 
-def summarize(points: NDArray) -> Summary:
-    """The summary of a chunk."""
+def _summarize(points: NDArray) -> Summary:
     with np.errstate(over="ignore"):
         return Summary(
             len(points),
@@ -189,21 +186,10 @@ def summarize(points: NDArray) -> Summary:
         )
 
 
-def merge_summaries(parts: Sequence[Summary]) -> Summary:
-    """The summary of all chunks; sums are added in the order of the chunks."""
-    return Summary(
-        sum(part.n for part in parts),
-        np.min([part.low for part in parts], axis=0),
-        np.max([part.high for part in parts], axis=0),
-        np.sum([part.total for part in parts], axis=0),
-    )
-
-
-def _weighted_powers(
-    weights: NDArray, power: int, origin: Any, threads: Any, chunk: NDArray
-) -> NDArray:
-    sums: NDArray = weights @ (chunk.astype(np.float64) - origin) ** power
-    return sums
+def _merge(summaries: Sequence[Summary]) -> Summary:
+    """Merge the summaries of all chunks; sums are added in the order of the chunks."""
+    n, low, high, total = zip(*summaries, strict=True)
+    return Summary(sum(n), np.min(low, axis=0), np.max(high, axis=0), np.sum(total, axis=0))
 
 
 def collect(values: Any, engine: Dask) -> NDArray:

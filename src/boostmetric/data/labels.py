@@ -32,9 +32,11 @@ class Labels:
 
     Examples
     --------
-    >>> Labels.of(["b", "a", "b"]).similar(slice(0, 1))
+    >>> labels = Labels.of(["b", "a", "b"])
+    >>> labels.are_similar(labels.codes[:1], labels.codes)
     array([[ True, False,  True]])
-    >>> Labels.of([[1, 1, 0], [0, 1, 1], [0, 0, 0]]).similar(slice(0, 1))
+    >>> labels = Labels.of([[1, 1, 0], [0, 1, 1], [0, 0, 0]])
+    >>> labels.are_similar(labels.codes[:1], labels.codes)
     array([[ True,  True, False]])
     """
 
@@ -45,11 +47,11 @@ class Labels:
     @classmethod
     def of(cls, y: ArrayLike | csr_array) -> Labels:
         """Parse y, an array of shape (n,) or an indicator matrix of shape (n, L)."""
-        indicator = as_indicator(y)
+        known = label_array(y)
+        indicator = as_indicator(known)
         if indicator is not None:
             first, codes = distinct_points(indicator, np.zeros(indicator.shape[0], dtype=np.intp))
             return cls(codes, indicator[first])
-        known = label_array(y)
         if known.ndim != 1:
             raise ValueError(f"y must have shape (n,) or (n, L); got {known.shape}.")
         check_complete(known)
@@ -71,26 +73,17 @@ class Labels:
     @property
     def labeled(self) -> NDArray:
         """Whether each point has a label, of shape (n,)."""
-        has_any: NDArray = np.diff(self.sets.indptr)[self.codes] > 0
-        return has_any
+        return np.asarray(np.diff(self.sets.indptr)[self.codes] > 0)
 
     def counts(self) -> NDArray:
         """The number of points with each label, of shape (L,)."""
-        points_of_set = np.bincount(self.codes, minlength=self.sets.shape[0])
-        counts: NDArray = self.sets.T @ points_of_set
-        return counts
-
-    def similar(self, rows: slice) -> NDArray:
-        """Whether the chosen points are similar to each of the n points, of shape (chosen, n)."""
-        shared: NDArray = (self.sets[self.codes[rows]] @ self.sets.T).toarray() > 0
-        return shared[:, self.codes]
+        return np.asarray(self.sets.T @ np.bincount(self.codes, minlength=self.sets.shape[0]))
 
     def are_similar(self, codes: NDArray, others: NDArray) -> NDArray:
         """Whether the sets with these codes share a label, of shape (codes, others)."""
         if self.classes is not None:
             return np.equal.outer(codes, others)
-        shared: NDArray = (self.sets[codes] @ self.sets[others].T).toarray() > 0
-        return shared
+        return np.asarray((self.sets[codes] @ self.sets[others].T).toarray() > 0)
 
     def name(self, code: int) -> str:
         """The name of a class or label set in messages."""
@@ -191,9 +184,10 @@ def check_labels(
 ) -> tuple[Labels, NDArray | None]:
     """Parse and check labels and sample weights.
 
-    Raises a ValueError unless there are at least two classes, one of them has at least two points,
-    and points of two classes have positive weight. For multilabel targets, some label must be
-    shared by two points of positive weight, and no label by all of them.
+    Raises a ValueError if the labels yield no comparisons: there must be two classes, one of them
+    with at least two points, and points of two classes with positive weight. For multilabel
+    targets, some label must be shared by two points of positive weight, and no label by all of
+    them.
 
     >>> check_labels(["b", "a", "b", "a"])[0].codes.tolist()
     [1, 0, 1, 0]
@@ -201,52 +195,43 @@ def check_labels(
     labels = Labels.of(y)
     if len(labels) == 0:
         raise ValueError("y is empty. Labels of at least two classes are required.")
-    if labels.classes is not None:
-        _check_classes(labels.classes, labels.counts())
+    classes = labels.classes
+    if classes is not None:
+        if classes.dtype.kind == "f" and (fractions := classes[classes % 1 != 0]).size:
+            raise ValueError(
+                f"Unknown label type: continuous. Labels of type float must be integers; got "
+                f"{_name(fractions[0])}. Convert the labels to strings or integers."
+            )
+        if len(classes) < 2:
+            raise ValueError(
+                f"y has only one class, {_name(classes[0])}. At least two classes are required."
+            )
+        if (labels.counts() < 2).all():
+            raise ValueError(
+                f"All {len(classes)} classes have a single sample. At least one class must have 2 "
+                "samples."
+            )
     weights = non_negative("sample_weight", sample_weight, len(labels))
-    counted = labels if weights is None else labels[weights > 0]
-    if labels.classes is None:
-        _check_sets(counted)
-    elif np.count_nonzero(counted.counts()) < 2:
-        raise ValueError(
-            "sample_weight is zero for all points, or for all but one class. Points of at least "
-            "two classes must have positive weight."
-        )
-    return labels, weights
-
-
-def _check_classes(classes: NDArray, counts: NDArray) -> None:
-    """Reject classes that yield no comparisons, and continuous targets."""
-    if classes.dtype.kind == "f" and (fractions := classes[classes % 1 != 0]).size:
-        raise ValueError(
-            f"Unknown label type: continuous. Labels of type float must be integers; got "
-            f"{_name(fractions[0])}. Convert the labels to strings or integers."
-        )
-    if len(classes) < 2:
-        raise ValueError(
-            f"y has only one class, {_name(classes[0])}. At least two classes are required."
-        )
-    if (counts < 2).all():
-        raise ValueError(
-            f"All {len(classes)} classes have a single sample. At least one class must have 2 "
-            "samples."
-        )
-
-
-def _check_sets(labels: Labels) -> None:
-    """Reject label sets that yield no comparisons."""
-    counts = labels.counts()
-    if not counts.any():
+    weighted = labels if weights is None else labels[weights > 0]
+    counts = weighted.counts()
+    if classes is not None:
+        if np.count_nonzero(counts) < 2:
+            raise ValueError(
+                "sample_weight is zero for all points, or for all but one class. Points of at "
+                "least two classes must have positive weight."
+            )
+    elif not counts.any():
         raise ValueError(
             "y is 0 for all points of positive weight. At least two points must share a label."
         )
-    if counts.max() < 2:
+    elif counts.max() < 2:
         raise ValueError("No two points of positive weight share a label, so none has targets.")
-    if counts.max() == len(labels):
+    elif counts.max() == len(weighted):
         raise ValueError(
             f"All points of positive weight have label {int(counts.argmax())}, so none has "
             "impostors. Drop this column of y."
         )
+    return labels, weights
 
 
 def _name(label: object) -> str:

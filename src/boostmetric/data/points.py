@@ -50,22 +50,21 @@ def rows_at_once(X: Points, entries: int) -> int:
     return max(1, entries * X.shape[0] // max(1, X.size))
 
 
-def are_identical(X: Points) -> bool:
-    """Whether all points are identical.
+def feature_range(X: Points) -> tuple[NDArray, NDArray]:
+    """The lowest and highest value of every feature, of shape (D,)."""
+    low, high = X.min(axis=0), X.max(axis=0)
+    return (low.toarray().ravel(), high.toarray().ravel()) if issparse(X) else (low, high)
 
-    >>> are_identical(csr_array([[0.0, 2.0], [0.0, 2.0]]))
-    True
-    """
-    if not issparse(X):
-        return bool((X[0] == X).all())
+
+def are_identical(X: Points) -> bool:
+    """Whether all points are identical."""
     low, high = feature_range(X)
     return bool((low == high).all())
 
 
 def largest_sizes(X: Points) -> NDArray:
     """The largest absolute value of every feature, of shape (D,)."""
-    low, high = feature_range(X)
-    return np.maximum(np.abs(low), np.abs(high))
+    return np.maximum(*np.abs(feature_range(X)))
 
 
 def deviations(X: Points) -> NDArray:
@@ -144,8 +143,14 @@ def centered(X: Points, order: NDArray | None = None) -> Points:
     order : row indices in the order of the result; None keeps the order of X
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        if issparse(X):
-            points = _centered_sparse(X)
+        if not isinstance(X, np.ndarray):
+            n, D = X.shape
+            dense = np.flatnonzero(2 * np.bincount(X.indices, minlength=D) > n)
+            points = X
+            if len(dense):
+                means = (np.bincount(X.indices, X.data, D)[dense] / n).astype(X.dtype)
+                starts = np.arange(n + 1) * len(dense)
+                points = X - csr_array((np.tile(means, n), np.tile(dense, n), starts), X.shape)
             points = points if order is None else points[order]
         else:
             # Always C order, because rounding of sums and products depends on the memory layout.
@@ -203,40 +208,19 @@ def distinct_points(X: Points, labels: NDArray) -> tuple[NDArray, NDArray]:
 
     Points are equal if their bits are (with −0 = 0), so the cost is one sort of the rows.
     """
-    if issparse(X):
-        keys = _sparse_keys(X, labels)
+    keys: NDArray
+    if not isinstance(X, np.ndarray):
+        if not X.data.all():
+            X = X.copy()
+            X.eliminate_zeros()
+        numbers: dict[tuple[bytes, bytes, int], int] = {}
+        keys = np.empty(X.shape[0], dtype=np.intp)
+        for row, label in enumerate(labels.tolist()):
+            own = slice(X.indptr[row], X.indptr[row + 1])
+            key = X.indices[own].tobytes(), X.data[own].tobytes(), label
+            keys[row] = numbers.setdefault(key, len(numbers))
     else:
         rows = np.ascontiguousarray(np.column_stack([X + 0.0, labels.astype(X.dtype)]))
         keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     return first, inverse.reshape(-1)
-
-
-def _sparse_keys(X: csr_array, labels: NDArray) -> NDArray:
-    """One number per row, equal for equal rows."""
-    if not X.data.all():
-        X = X.copy()
-        X.eliminate_zeros()
-    numbers: dict[tuple[bytes, bytes, int], int] = {}
-    rows = zip(X.indptr[:-1], X.indptr[1:], labels.tolist(), strict=True)
-    keys = [
-        (X.indices[begin:end].tobytes(), X.data[begin:end].tobytes(), label)
-        for begin, end, label in rows
-    ]
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp)
-
-
-def feature_range(X: Points) -> tuple[NDArray, NDArray]:
-    """The lowest and highest value of every feature, of shape (D,)."""
-    low, high = X.min(axis=0), X.max(axis=0)
-    return (low.toarray().ravel(), high.toarray().ravel()) if issparse(X) else (low, high)
-
-
-def _centered_sparse(X: csr_array) -> csr_array:
-    n, D = X.shape
-    filled = np.flatnonzero(2 * np.bincount(X.indices, minlength=D) > n)
-    if len(filled) == 0:
-        return X
-    means = np.bincount(X.indices, X.data, D)[filled] / n
-    shifts = np.tile(means.astype(X.dtype), n), np.tile(filled, n), np.arange(n + 1) * len(filled)
-    return X - csr_array(shifts, shape=X.shape)

@@ -11,6 +11,7 @@ Dask is imported when an engine is opened.
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -21,22 +22,22 @@ from threading import Lock
 from typing import Any, Self
 from uuid import uuid4
 
+from boostmetric._validation import warn
 from boostmetric._version import __version__
-from boostmetric._warn import warn
 from boostmetric.engines.local import Result, Threads, available_cores, single_blas_thread
 
 SECONDS_TO_FIRST_WORKER = 60
 """A new worker process takes some seconds to import its packages, or more on a busy machine."""
 
 SECONDS_WITHOUT_WORKERS = 600
-"""How long a fit waits for new workers if all have left. Starting a node takes minutes."""
+"""Time that a call waits for new workers if all have left. Starting a node takes minutes."""
 
 SECONDS_BETWEEN_CHECKS = 5.0
 """Interval at which a call checks whether there are workers; a check takes a few ms."""
 
 MAX_ATTEMPTS = 20
-"""How often a block is created again in one call. Dask gives up on a task after four workers died,
-but clusters of preemptible nodes lose more; a block that kills its workers must end the fit."""
+"""Attempts to create a block in one call. Dask gives up on a task after four workers died, but
+clusters of preemptible nodes lose more; a block that kills its workers must end the fit."""
 
 
 class EngineError(RuntimeError):
@@ -50,7 +51,7 @@ class Lazy:
     Parameters
     ----------
     recipe : function of the threads and the values of the inputs
-    inputs : delayed objects of Dask, computed where the recipe runs
+    inputs : delayed objects of Dask, computed on the worker that runs the recipe
     nbytes : approximate size of the result
     """
 
@@ -82,10 +83,25 @@ class Dask:
 
     def place(self, recipes: Sequence[Callable[..., Any] | Lazy]) -> list[_Placed]:
         """Submit the creation of blocks to the workers, without waiting."""
-        placed = [_Placed.of(recipe) for recipe in recipes]
+        dumps, placed = import_module("cloudpickle").dumps, []
+        for recipe in recipes:
+            if not isinstance(recipe, Lazy):
+                recipe = Lazy(recipe, (), getattr(recipe, "nbytes", 0))
+            placed.append(_Placed(dumps(recipe.recipe), recipe.inputs, recipe.nbytes))
         with self._connected() as client:
-            self._check_memory(client, max((each.nbytes for each in placed), default=0))
-            _create(client, placed)
+            limits: list[int] = client.run_on_scheduler(
+                lambda dask_scheduler: [
+                    worker.memory_limit or 0 for worker in dask_scheduler.workers.values()
+                ]
+            )
+            needed = max((each.nbytes for each in placed), default=0)
+            if limits and all(limits) and needed > max(limits):
+                raise EngineError(
+                    f"The largest block takes {needed / 1e6:.1f} MB, but the largest memory limit "
+                    f"of a worker is {max(limits) / 1e6:.1f} MB. Start workers with more memory, "
+                    "or divide X into smaller chunks."
+                )
+            self._create(client, placed)
         return placed
 
     def call(
@@ -94,22 +110,29 @@ class Dask:
         """The function's results for every block, in the order of the blocks."""
         killed = import_module("distributed.scheduler").KilledWorker
         # Pickled once for all blocks; otherwise Dask would search the arguments for futures.
-        request = _dumps((function, arguments))
+        request: bytes = import_module("cloudpickle").dumps((function, arguments))
+        tasks: list[Any] = [None] * len(blocks)
+        pending = list(range(len(blocks)))
         with self._connected() as client:
-            tasks = _submit(client, request, blocks)
             for _ in range(MAX_ATTEMPTS):
+                # 1) one task per block, submitted together, which takes half as long as one by one
+                submitted = client.map(
+                    _run,
+                    [request] * len(pending),
+                    [blocks[number].future for number in pending],
+                    key=[f"boostmetric-{uuid4()}" for _ in pending],
+                    pure=False,
+                )
+                for number, task in zip(pending, submitted, strict=True):
+                    tasks[number] = task
+                # 2) results, unless Dask has given up on some tasks; create their blocks again
                 self._wait(client, tasks)
                 try:
                     results: list[Result] = client.gather(tasks)
-                except killed:
-                    # Dask has given up on these tasks; those with new names start again.
-                    lost = [n for n, task in enumerate(tasks) if task.status != "finished"]
-                    _create(client, [blocks[number] for number in lost])
-                    again = _submit(client, request, [blocks[number] for number in lost])
-                    for number, task in zip(lost, again, strict=True):
-                        tasks[number] = task
-                else:
                     return results
+                except killed:
+                    pending = [n for n, task in enumerate(tasks) if task.status != "finished"]
+                    self._create(client, [blocks[number] for number in pending])
         raise EngineError(
             f"Workers died {MAX_ATTEMPTS} times while they worked on one block of "
             f"{max(block.nbytes for block in blocks) / 1e6:.0f} MB. They probably need more memory."
@@ -130,8 +153,15 @@ class Dask:
             self._on_close.close()
 
     def _open(self, stack: ExitStack) -> Any:
-        """Return the client; the stack closes what is started here."""
-        distributed = import_distributed()
+        """Return the client; the stack closes it if it is started here."""
+        try:
+            import_module("dask.array")
+            distributed = import_module("distributed")
+        except ImportError as error:
+            raise ImportError(
+                "Fitting on Dask requires Dask. Install it with: pip install 'boostmetric[dask]'"
+            ) from error
+        # 1) connect to the given or active cluster, or start threads
         client = self._given
         if client is None:
             try:
@@ -155,6 +185,7 @@ class Dask:
                     f"There is no Dask scheduler at {self._given!r} ({error}). Start one with "
                     "`dask scheduler`, and pass the address that it prints."
                 ) from error
+        # 2) check that there are workers, and that they have this version of the package
         try:
             client.wait_for_workers(1, timeout=SECONDS_TO_FIRST_WORKER)
         except TimeoutError as error:
@@ -162,19 +193,30 @@ class Dask:
                 f"The Dask cluster at {client.scheduler.address} has no workers. Start some with "
                 f"`dask worker {client.scheduler.address}`."
             ) from error
-        _check_versions(client)
+        for worker, version in client.run(_version, on_error="return").items():
+            # A worker that has just died returns an OSError.
+            if version != __version__ and not isinstance(version, OSError):
+                raise EngineError(
+                    f"The Dask worker {worker} does not have boostmetric {__version__} "
+                    f"({version}). Install the same version on all workers."
+                )
         return client
 
     @staticmethod
-    def _check_memory(client: Any, needed: int) -> None:
-        """Raise an EngineError if a block does not fit into any worker."""
-        limits: list[int] = client.run_on_scheduler(_memory_limits)
-        if limits and all(limits) and needed > max(limits):
-            raise EngineError(
-                f"The largest block takes {needed / 1e6:.1f} MB, but the largest memory limit of a "
-                f"worker is {max(limits) / 1e6:.1f} MB. Start workers with more memory, or divide "
-                "X into smaller chunks."
-            )
+    def _create(client: Any, placed: Sequence[_Placed]) -> None:
+        """Submit the tasks that create blocks, all at once, so that shared inputs are read once."""
+        dask = import_module("dask")
+        make = dask.delayed(_make, pure=False)
+        tasks = []
+        for each in placed:
+            each.future = None  # releases failed inputs, so that Dask computes them again
+            key = f"boostmetric-block-{uuid4()}"
+            tasks.append(make(each.recipe, *each.inputs, dask_key_name=key))
+        # Points in memory are part of the tasks, so that a block survives its worker; this is not
+        # worth a warning.
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+            for each, future in zip(placed, client.compute(tasks), strict=True):
+                each.future = future
 
     def _wait(self, client: Any, tasks: Sequence[Any]) -> None:
         """Wait for tasks; without workers, wait for new ones up to a time limit."""
@@ -214,18 +256,14 @@ class Dask:
             ) from error
 
 
+@dataclass(eq=False)
 class _Placed:
-    """A block on the cluster: its recipe, and the future of the block."""
+    """A block on the cluster: its pickled recipe with inputs and size, and its future."""
 
-    def __init__(self, recipe: bytes, inputs: tuple[Any, ...], nbytes: int) -> None:
-        self.recipe, self.inputs, self.nbytes = recipe, inputs, nbytes
-        self.future: Any = None
-
-    @classmethod
-    def of(cls, recipe: Callable[..., Any] | Lazy) -> _Placed:
-        if isinstance(recipe, Lazy):
-            return cls(_dumps(recipe.recipe), recipe.inputs, recipe.nbytes)
-        return cls(_dumps(recipe), (), getattr(recipe, "nbytes", 0))
+    recipe: bytes
+    inputs: tuple[Any, ...]
+    nbytes: int
+    future: Any = None
 
 
 class _Held:
@@ -243,76 +281,16 @@ class _Held:
         return _Held, (self.block,)
 
 
-def _create(client: Any, placed: Sequence[_Placed]) -> None:
-    """Submit the tasks that create blocks, all at once, so that shared inputs are read once."""
-    dask = import_module("dask")
-    make = dask.delayed(_make, pure=False)
-    tasks = []
-    for each in placed:
-        each.future = None  # releases failed inputs, so that Dask computes them again
-        key = f"boostmetric-block-{uuid4()}"
-        tasks.append(make(each.recipe, *each.inputs, dask_key_name=key))
-    # Points in memory are part of the tasks, so that a block survives its worker; this is not
-    # worth a warning.
-    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
-        for each, future in zip(placed, client.compute(tasks), strict=True):
-            each.future = future
-
-
-def _submit(client: Any, request: bytes, blocks: Sequence[_Placed]) -> list[Any]:
-    """Submit one task per block, together, which takes half as long as one by one."""
-    futures = [block.future for block in blocks]
-    keys = [f"boostmetric-{uuid4()}" for _ in blocks]
-    tasks: list[Any] = client.map(_run, [request] * len(blocks), futures, key=keys, pure=False)
-    return tasks
-
-
 def _make(recipe: bytes, *inputs: Any) -> _Held:
     with single_blas_thread():
-        return _Held(_loads(recipe)(Threads(1), *inputs))
+        return _Held(pickle.loads(recipe)(Threads(1), *inputs))
 
 
 def _run(request: bytes, held: _Held) -> Any:
-    function, arguments = _loads(request)
+    function, arguments = pickle.loads(request)
     with held.lock, single_blas_thread():
         return function(held.block, *arguments)
 
 
-def _dumps(value: Any) -> bytes:
-    pickled: bytes = import_module("cloudpickle").dumps(value)
-    return pickled
-
-
-def _loads(pickled: bytes) -> Any:
-    return import_module("cloudpickle").loads(pickled)
-
-
-def import_distributed() -> Any:
-    """Import dask.distributed; raise an ImportError with instructions if it is not installed."""
-    try:
-        import_module("dask.array")
-        return import_module("distributed")
-    except ImportError as error:
-        raise ImportError(
-            "Fitting on Dask requires Dask. Install it with: pip install 'boostmetric[dask]'"
-        ) from error
-
-
 def _version() -> str:
     return __version__
-
-
-def _check_versions(client: Any) -> None:
-    """Raise an EngineError if a worker lacks this version of the package."""
-    for worker, version in client.run(_version, on_error="return").items():
-        # A worker that has just died returns an OSError.
-        if version != __version__ and not isinstance(version, OSError):
-            raise EngineError(
-                f"The Dask worker {worker} does not have boostmetric {__version__} ({version}). "
-                "Install the same version on all workers."
-            )
-
-
-def _memory_limits(dask_scheduler: Any) -> list[int]:
-    """The memory limits of all workers; 0 for no limit."""
-    return [worker.memory_limit or 0 for worker in dask_scheduler.workers.values()]

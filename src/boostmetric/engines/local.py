@@ -8,10 +8,10 @@ order of the chunks, and BLAS, whose sums depend on its number of threads, is li
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager
-from functools import cache
+from contextlib import ContextDecorator
+from functools import cached_property
 from itertools import count
 from threading import Event, Lock
 from typing import Any, Self, TypeVar
@@ -89,17 +89,14 @@ class Threads:
             helper.result()  # raises the exception of the function, if any
         return [results[number] for number in range(len(items))]
 
-    def close(self) -> None:
-        """Stop the threads; `map` starts them again."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """Stop the threads; `map` starts them again."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"n_jobs": self.n_jobs, "_pool": None}
@@ -113,7 +110,6 @@ class Local:
 
     def __init__(self, n_jobs: int | None = 1) -> None:
         self.threads = Threads(n_jobs)
-        self._limits: list[AbstractContextManager[None]] = []
 
     def place(self, recipes: Sequence[Callable[[Threads], Any]]) -> list[Any]:
         """Create a block from every recipe."""
@@ -126,57 +122,42 @@ class Local:
         return [function(block, *arguments) for block in blocks]
 
     def __enter__(self) -> Self:
-        self._limits.append(single_blas_thread())
-        self._limits[-1].__enter__()
+        _LIMIT.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._limits.pop().__exit__(None, None, None)
-        self.threads.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"threads": self.threads, "_limits": []}
+        _LIMIT.__exit__()
+        self.threads.__exit__()
 
 
-@cache
-def _controller() -> ThreadpoolController:
-    """The BLAS libraries of NumPy and SciPy; cached, because finding them takes time."""
-    return ThreadpoolController().select(user_api="blas")
-
-
-class _BlasLimit:
-    """Counts users of the BLAS limit, which applies to the whole process."""
+class _BlasLimit(ContextDecorator):
+    """Limits BLAS to one thread, in the whole process, while the context has users."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._n_users = 0
         self._before: list[int] = []
 
-    def acquire(self) -> None:
+    @cached_property
+    def _libraries(self) -> list[Any]:
+        """The BLAS libraries of NumPy and SciPy; cached, because finding them takes time."""
+        return ThreadpoolController().select(user_api="blas").lib_controllers
+
+    def __enter__(self) -> None:
         with self._lock:
             if self._n_users == 0:
-                self._before = self._current()
+                self._before = [library.num_threads or 1 for library in self._libraries]
                 self._set([1] * len(self._before))
             self._n_users += 1
 
-    def release(self) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._n_users -= 1
             if self._n_users == 0:
                 self._set(self._before)
 
-    def n_threads(self) -> int:
-        """The number of threads of BLAS without this limit."""
-        with self._lock:
-            return max(self._before if self._n_users else self._current(), default=1)
-
-    @staticmethod
-    def _current() -> list[int]:
-        return [library.num_threads or 1 for library in _controller().lib_controllers]
-
-    @staticmethod
-    def _set(numbers: list[int]) -> None:
-        for library, number in zip(_controller().lib_controllers, numbers, strict=True):
+    def _set(self, numbers: list[int]) -> None:
+        for library, number in zip(self._libraries, numbers, strict=True):
             # As of version 3.7, threadpoolctl ignores all threads but the first one that set a
             # limit, which may be another thread that no longer uses it.
             release = getattr(library, "clear_controlling_thread", lambda force: None)
@@ -184,18 +165,19 @@ class _BlasLimit:
             library.set_num_threads(number)
             release(force=True)
 
+    def n_threads(self) -> int:
+        """The number of threads of BLAS without this limit."""
+        with self._lock:
+            current = [library.num_threads or 1 for library in self._libraries]
+            return max(self._before if self._n_users else current, default=1)
+
 
 _LIMIT = _BlasLimit()
 
 
-@contextmanager
-def single_blas_thread() -> Iterator[None]:
+def single_blas_thread() -> _BlasLimit:
     """Limit BLAS to one thread; contexts may overlap in any order, in several threads."""
-    _LIMIT.acquire()
-    try:
-        yield
-    finally:
-        _LIMIT.release()
+    return _LIMIT
 
 
 def available_cores() -> int:
@@ -206,10 +188,10 @@ def available_cores() -> int:
     joblib worker, it is OMP_NUM_THREADS, which joblib sets in worker processes, or else 1, because
     the workers share the cores already.
     """
-    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    limit = int(given) if given.isdigit() and int(given) > 0 else None
-    nested = getattr(get_active_backend()[0], "nesting_level", 0) or 0
-    if nested and limit is None:
-        return 1
     cores = [joblib.cpu_count(), _LIMIT.n_threads()]
-    return max(1, min(cores if limit is None else [*cores, limit]))
+    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    if given.isdigit() and int(given) > 0:
+        cores.append(int(given))
+    elif getattr(get_active_backend()[0], "nesting_level", 0):
+        return 1
+    return max(1, min(cores))

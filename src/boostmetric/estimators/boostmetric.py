@@ -13,9 +13,8 @@ from scipy.sparse import csr_array
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from boostmetric._validation import is_count
+from boostmetric._validation import is_count, warn
 from boostmetric._version import __version__
-from boostmetric._warn import warn
 from boostmetric.data.dask_points import DaskPoints, collect, content_of, is_collection
 from boostmetric.data.points import Points
 from boostmetric.engines import Dask, as_engine, single_blas_thread

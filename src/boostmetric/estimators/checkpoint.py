@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from boostmetric._files import FileFormatError, load_arrays, save_arrays
-from boostmetric._warn import warn
+from boostmetric._validation import warn
 from boostmetric.estimators.base import as_json
 from boostmetric.estimators.early_stopping import HeldOut
 from boostmetric.metric import Metric

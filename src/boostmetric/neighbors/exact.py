@@ -150,7 +150,6 @@ def search_part(
     n_neighbors: tuple[int, int],
     *,
     threads: Threads | None = None,
-    should_stop: Callable[[], bool] | None = None,
 ) -> tuple[NeighborTable, NeighborTable]:
     """The nearest targets and impostors of the queries among the references.
 
@@ -167,7 +166,7 @@ def search_part(
     order, other_order = (
         np.lexsort((places.rows, places.labels.codes)) for places in (queries, references)
     )
-    search = _Search(queries[order], references[other_order], n_neighbors, threads, should_stop)
+    search = _Search(queries[order], references[other_order], n_neighbors, threads)
     back = np.argsort(order)
     targets, impostors = (
         NeighborTable(table.squares[back], table.rows[back]) for table in search.run()
@@ -187,57 +186,53 @@ class _Search:
         references: Places,
         n_neighbors: tuple[int, int],
         threads: Threads | None,
-        should_stop: Callable[[], bool] | None,
+        should_stop: Callable[[], bool] | None = None,
     ) -> None:
         self._queries, self._references = queries, references
         self._is_symmetric = queries is references
-        self._threads, self._should_stop = threads or Threads(1), should_stop
+        self._threads, self._should_stop = threads or Threads(1), should_stop or (lambda: False)
         n, m = len(queries.rows), len(references.rows)
         self._loops = None if issparse(queries.points) else compiled_loops(n * m // 100)
         self._tables = tuple(NeighborTable.empty(n, k) for k in n_neighbors)
-        self._tiles = list(_tiles(queries.labels.codes))
-        self._other_tiles = (
-            self._tiles if self._is_symmetric else list(_tiles(references.labels.codes))
-        )
+        self._tiles = _tiles(queries.labels.codes)
+        self._other_tiles = self._tiles if self._is_symmetric else _tiles(references.labels.codes)
         self._lock = Lock()
 
     def run(self) -> tuple[NeighborTable, ...]:
         """The tables of targets and of impostors."""
         if not (self._tiles and self._other_tiles):
             return self._tables
-        # 1) sketches, and initial neighbors from a sample
+        # 1) sketches, and initial neighbors from a sample; in float64 if float32 is too coarse
+        kept = KEPT_VARIANCE if self._loops is None else KEPT_VARIANCE_COMPILED
         is_dense = not issparse(self._queries.points)
-        self._begin(np.float32 if is_dense else np.float64)
-        floors = np.maximum(*self._floors)
-        if is_dense and np.median(-floors) < MIN_FLOOR * np.median(self._sketches.allowance):
-            self._begin(np.float64)
-        # 2) tiles; those near the diagonal first, because they often belong to one class
+        for dtype in (np.float32, np.float64) if is_dense else (np.float64,):
+            self._sketches = sketch(self._queries.points, self._references.points, dtype, kept)
+            floors = [self._sketches.floors(table.squares[:, -1]) for table in self._tables]
+            self._floors = floors
+            # References have neighbor lists only if they are the queries; an infinite floor is
+            # never reached.
+            never = np.full(len(self._references.rows), np.inf, dtype=floors[0].dtype)
+            self._other_floors = floors if self._is_symmetric else [never, never]
+            self._threads.map(self._sample_tile, self._tiles)
+            errors = self._sketches.allowance
+            if np.median(-np.maximum(*floors)) >= MIN_FLOOR * np.median(errors):
+                break
+        # 2) tiles, starting near the diagonal, because such tiles often belong to one class
         if self._is_symmetric:
             pairs = list(combinations_with_replacement(self._tiles, 2))
-            pairs.sort(key=lambda pair: pair[1].start - pair[0].start)
+            pairs.sort(key=lambda pair: pair[1].rows.start - pair[0].rows.start)
         else:
             pairs = list(product(self._tiles, self._other_tiles))
         self._threads.map(self._search_tile, pairs)
         return self._tables
-
-    def _begin(self, dtype: DTypeLike) -> None:
-        """Compute sketches, initial neighbors and their floors."""
-        kept = KEPT_VARIANCE if self._loops is None else KEPT_VARIANCE_COMPILED
-        self._sketches = sketch(self._queries.points, self._references.points, dtype, kept)
-        floors = [self._sketches.floors(table.squares[:, -1]) for table in self._tables]
-        self._floors = floors
-        # References have neighbor lists only if they are the queries; an infinite floor is never
-        # reached.
-        none = np.full(len(self._references.rows), np.inf, dtype=floors[0].dtype)
-        self._other_floors = floors if self._is_symmetric else [none, none]
-        self._threads.map(self._sample_tile, self._tiles)
 
     def _sample_tile(self, tile: _Tile) -> None:
         """Initial neighbors of a tile, from a sample of its classes and one of the others.
 
         A sample is divided into k parts, and the nearest point of each part is offered.
         """
-        self._check_stop()
+        if self._should_stop():
+            raise StopRequested
         codes, everyone = self._references.labels.codes, np.arange(len(self._references.rows))
         classes = slice(*np.searchsorted(codes, [tile.codes[0], tile.codes[-1] + 1]))
         for others in (everyone[classes], np.delete(everyone, classes)):
@@ -258,11 +253,12 @@ class _Search:
                     best = near[:, begin:end].argmax(axis=1)
                     exists = near[np.arange(len(best)), begin + best] > -np.inf
                     i = np.flatnonzero(exists)
-                    self._offer(side, i + tile.start, sample[begin + best[i]])
+                    self._offer(side, i + tile.rows.start, sample[begin + best[i]])
 
     def _search_tile(self, pair: tuple[_Tile, _Tile]) -> None:
         """Find and offer the candidates of a tile."""
-        self._check_stop()
+        if self._should_stop():
+            raise StopRequested
         tile, other = pair
         products = self._sketches.products(tile.rows, other.rows)
         for side, mask in self._sides(tile, other):
@@ -281,7 +277,7 @@ class _Search:
                 i, j = self._test(positions, tile, other, floors, other_floors)
             else:
                 i, j = np.divmod(positions, products.shape[1])
-            i, j = i + tile.start, j + other.start
+            i, j = i + tile.rows.start, j + other.rows.start
             if not self._is_symmetric:
                 differ = self._queries.rows.take(i) != self._references.rows.take(j)
                 i, j = i[differ], j[differ]
@@ -336,31 +332,22 @@ class _Search:
             yield TARGETS, mask
             yield IMPOSTORS, ~mask
 
-    def _check_stop(self) -> None:
-        if self._should_stop is not None and self._should_stop():
-            raise StopRequested
-
 
 @dataclass(frozen=True, eq=False)
 class _Tile:
-    """Positions start, …, stop − 1, their distinct label codes, and the index of each code."""
+    """Consecutive rows, their distinct label codes, and the position of each row among these."""
 
-    start: int
-    stop: int
+    rows: slice
     codes: NDArray
     inverse: NDArray
 
     @classmethod
     def of(cls, codes: NDArray, start: int = 0) -> _Tile:
         distinct, inverse = np.unique(codes, return_inverse=True)
-        return cls(start, start + len(codes), distinct, inverse.reshape(-1))
-
-    @property
-    def rows(self) -> slice:
-        return slice(self.start, self.stop)
+        return cls(slice(start, start + len(codes)), distinct, inverse.reshape(-1))
 
 
-def _tiles(codes: NDArray) -> Iterator[_Tile]:
+def _tiles(codes: NDArray) -> list[_Tile]:
     """Tiles of about `TILE` points sorted by label: parts of a class, or several small classes."""
     starts = np.flatnonzero(np.diff(codes, prepend=-1)).tolist()
     bounds, begun = [0], 0
@@ -372,18 +359,17 @@ def _tiles(codes: NDArray) -> Iterator[_Tile]:
         elif stop - begun >= TILE:
             bounds.append(stop)
             begun = stop
-    for start, stop in pairwise([*bounds, len(codes)]):
-        if start < stop:
-            yield _Tile.of(codes[start:stop], start)
+    ends = pairwise([*bounds, len(codes)])
+    return [_Tile.of(codes[start:stop], start) for start, stop in ends if start < stop]
 
 
 @dataclass(frozen=True, eq=False)
 class Sketches:
     """Sketches of queries and references; products are in units of `unit`².
 
-    `left`·`right`' are the products of sketches, full·full' + halves + halves' those of all
-    coordinates, which are the same unless `is_short`. Sparse points are not sketched. `allowance`
-    is the part of the queries' halves that covers rounding errors.
+    `left`·`right`' are the products of sketches. full·full' + halves + halves' are the products of
+    all coordinates; they are the same unless `is_short`. Sparse points are not sketched.
+    `allowance` is the part of the queries' halves that covers rounding errors.
     """
 
     left: Any
@@ -414,8 +400,11 @@ class Sketches:
 def sketch(queries: Points, references: Points, dtype: DTypeLike, kept: float) -> Sketches:
     """Compute sketches in the given precision that keep this share of the variance."""
     if issparse(queries):
-        return _without_axes(queries, references)
-    center = np.median(_sample(references), axis=0)
+        return _sparse_sketches(queries, references)
+    # 1) center at the median of a sample, and scale by a power of two
+    D = references.shape[1]
+    step = max(1, min(8, len(references) // MIN_SAMPLE))
+    center = np.median(references[::step], axis=0)
     given = [queries] if queries is references else [queries, references]
     shifted = [points.astype(np.result_type(points, dtype)) for points in given]
     for points in shifted:
@@ -424,27 +413,47 @@ def sketch(queries: Points, references: Points, dtype: DTypeLike, kept: float) -
     for points in shifted:
         scale(points, -exponent)
     shifted = [points.astype(dtype, copy=False) for points in shifted]
-    axes = _leading_axes(shifted[-1], kept)
-    gamma = _gamma(shifted[0].shape[1] + 8, dtype)
-    if axes is not None and dtype == np.float64:  # the rounding of coordinates is not negligible
-        gamma *= 1 + 2 * axes.shape[1] ** 0.5
+    # 2) the d leading principal axes (columns) of the sample
+    sample = shifted[-1][::step].astype(np.float64)
+    sample -= sample.mean(axis=0)
+    variances, axes = eigh(sample.T @ sample)
+    shares = np.cumsum(variances[::-1])
+    d = int(np.searchsorted(shares, kept * shares[-1])) + 1
+    axes, is_short = axes[:, ::-1][:, :d], d + 1 <= MAX_SKETCH * D
+    # 3) coordinates along the axes, and an upper bound on the norm of the remainder. The error of a
+    # coordinate is at most γ(D)·‖x‖, the error of the sum of d squares 2·√d·γ(D)·‖x‖².
+    gamma, error = _gamma(D + 8, dtype), (3 * d**0.5 + 2) * _gamma(D + 8, np.float64)
+    if is_short and dtype == np.float64:  # the rounding of coordinates is not negligible
+        gamma *= 1 + 2 * d**0.5
     parts = []
     for points in shifted:
         sizes = np.einsum("nd,nd->n", points, points, dtype=np.float64)
-        halves = (gamma * sizes - sizes / 2).astype(dtype)
-        short = points if axes is None else _coordinates(points, sizes, axes)
-        parts.append((points, short, halves, (gamma * sizes).astype(dtype)))
+        short = points
+        if is_short:
+            short = np.empty((len(points), d + 1), dtype=dtype)
+            for begin in range(0, len(points), TILE):
+                chunk = slice(begin, begin + TILE)
+                coordinates = points[chunk].astype(np.float64) @ axes
+                rest = sizes[chunk] * (1 + error)
+                rest -= np.einsum("nd,nd->n", coordinates, coordinates)
+                short[chunk, :-1] = coordinates
+                short[chunk, -1] = np.sqrt(np.maximum(rest, 0))
+            short[:, -1] = np.nextafter(short[:, -1], short.dtype.type(np.inf))
+        parts.append((points, short, (gamma * sizes - sizes / 2).astype(dtype), gamma * sizes))
     points, short, halves, allowance = parts[0]
     others, other_short, other_halves, _ = parts[-1]
-    left = np.column_stack([short, halves, np.ones_like(halves)])
-    right = np.column_stack([other_short, np.ones_like(other_halves), other_halves])
-    unit = 2.0**exponent
     return Sketches(
-        left, right, (points, others), (halves, other_halves), allowance, unit, axes is not None
+        left=np.column_stack([short, halves, np.ones_like(halves)]),
+        right=np.column_stack([other_short, np.ones_like(other_halves), other_halves]),
+        full=(points, others),
+        halves=(halves, other_halves),
+        allowance=allowance,
+        unit=2.0**exponent,
+        is_short=is_short,
     )
 
 
-def _without_axes(queries: csr_array, references: csr_array) -> Sketches:
+def _sparse_sketches(queries: csr_array, references: csr_array) -> Sketches:
     """All coordinates of sparse points, in float64."""
     points: Any
     others: Any
@@ -464,34 +473,3 @@ def _gamma(n_terms: int, dtype: DTypeLike) -> float:
     """γ(k) = k·u/(1 − k·u)."""
     error = n_terms * float(np.finfo(dtype).eps) / 2
     return error / (1 - error)
-
-
-def _sample(points: NDArray) -> NDArray:
-    """At least `MIN_SAMPLE` points, or all, evenly spread."""
-    return points[:: max(1, min(8, len(points) // MIN_SAMPLE))]
-
-
-def _leading_axes(points: NDArray, kept: float) -> NDArray | None:
-    """Principal axes (columns) that keep this share of the variance; None if there are too many."""
-    sample = _sample(points).astype(np.float64)
-    sample -= sample.mean(axis=0)
-    variances, axes = eigh(sample.T @ sample)
-    shares = np.cumsum(variances[::-1])
-    d = int(np.searchsorted(shares, kept * shares[-1])) + 1
-    return None if d + 1 > MAX_SKETCH * points.shape[1] else axes[:, ::-1][:, :d]
-
-
-def _coordinates(points: NDArray, sizes: NDArray, axes: NDArray) -> NDArray:
-    """Coordinates along the axes, and an upper bound on the norm of the remainder."""
-    # The error of each coordinate is at most γ(D)·‖x‖, that of the sum of d squares 2·√d·γ(D)·‖x‖².
-    error = (3 * axes.shape[1] ** 0.5 + 2) * _gamma(points.shape[1] + 8, np.float64)
-    short = np.empty((len(points), axes.shape[1] + 1), dtype=points.dtype)
-    for begin in range(0, len(points), TILE):
-        chunk = slice(begin, begin + TILE)
-        coordinates = points[chunk].astype(np.float64) @ axes
-        rest = sizes[chunk] * (1 + error)
-        rest -= np.einsum("nd,nd->n", coordinates, coordinates)
-        short[chunk, :-1] = coordinates
-        short[chunk, -1] = np.sqrt(np.maximum(rest, 0))
-    short[:, -1] = np.nextafter(short[:, -1], short.dtype.type(np.inf))
-    return short

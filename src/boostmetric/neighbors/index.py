@@ -1,6 +1,6 @@
 """Approximate search with an index, for data with too many points for all pairs.
 
-An index is fitted on points and returns those nearest to a query. It ignores labels, so the
+An index is fitted on points and returns the points nearest to a query. It ignores labels, so the
 impostors of a point must come from indexes that contain no point of its class. With up to
 `MAX_GROUPS` classes there is one index per class, queried by all points: C queries per point. With
 more classes, their numbers are written with a few digits in a base of at most `MAX_GROUPS`. There
@@ -11,39 +11,35 @@ queries per point instead of C. Targets come from the class of the point.
 The results of an index are candidates: they are ranked by exact distances (`ranking`), and the
 recall is measured on a sample.
 
-The built-in index is FAISS's inverted file (IVF): cells around centers, of which those nearest to a
-query are searched. Graph-based indexes do worse on impostors, because queries lie outside of the
-class they search: on a class of 200,000 points in 164 dimensions FAISS's graph found 78 % of the
-impostors in the time in which its cells found 95 %.
+The built-in index is FAISS's inverted file (IVF): points are divided into cells around centers, and
+a query searches the cells nearest to it. Graph-based indexes find fewer impostors, because queries
+are not in the class that they search: for a class of 200,000 points in 164 dimensions, FAISS's
+graph found 78 % of the impostors in the same time in which its cells found 95 %.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature
 from math import ceil
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from sklearn.base import clone
 
-from boostmetric._warn import warn
+from boostmetric._validation import warn
 from boostmetric.data.labels import Labels
 from boostmetric.data.points import binary_exponent, centered, scale
 from boostmetric.engines import Threads
 from boostmetric.neighbors.exact import IMPOSTORS, TARGETS, Places, search_part
 from boostmetric.neighbors.ranking import NONE, NeighborTable, pair_squares
-
-FAISS = "faiss"
-"""Selects the built-in index."""
 
 MAX_GROUPS = 16
 """Maximum number of groups of classes, each with its own index."""
@@ -78,10 +74,10 @@ def check_index(index: object) -> None:
     Traceback (most recent call last):
     ValueError: index='exact' is not an index. ...
     """
-    if isinstance(index, str) and index == FAISS:
+    if isinstance(index, str) and index == "faiss":
         if find_spec("faiss") is None:
             raise ImportError(
-                f"index={FAISS!r} requires FAISS, which is not installed. Install it "
+                "index='faiss' requires FAISS, which is not installed. Install it "
                 'with: pip install "boostmetric[approximate]" (or faiss-cpu), or pass your own '
                 "index, such as sklearn.neighbors.NearestNeighbors(algorithm='kd_tree')."
             )
@@ -89,7 +85,7 @@ def check_index(index: object) -> None:
     methods = [getattr(index, name, None) for name in ("fit", "kneighbors")]
     if isinstance(index, type) or not all(map(callable, methods)):
         raise ValueError(
-            f"index={index!r:.80} is not an index. Use None, {FAISS!r}, or an object with the "
+            f"index={index!r:.80} is not an index. Use None, 'faiss', or an object with the "
             "methods fit(X) and kneighbors(X, n_neighbors), such as "
             "sklearn.neighbors.NearestNeighbors(algorithm='kd_tree')."
         )
@@ -158,120 +154,103 @@ def indexed_targets_and_impostors(
     check_index(index)
     threads = threads or Threads(1)
     places, position = Places.of(X, labels)
-    exponent = binary_exponent(centered(places.points))
-    part = IndexedPart(
-        places, places.points.mean(axis=0), exponent, partial(make_index, index, threads.n_jobs)
+    n_neighbors = n_targets, n_impostors
+    center, exponent = places.points.mean(axis=0), binary_exponent(centered(places.points))
+    # Indexes are created during the search, so only one at a time is in memory.
+    groups = make_indexes(places, index, threads.n_jobs, center, exponent)
+    tables = search_indexes(places, places, groups, center, exponent, n_neighbors)
+    recall = measure_recall(
+        tables, lambda sample: search_part(places[sample], places, n_neighbors, threads=threads)
     )
-    tables = part.search(places, (n_targets, n_impostors))
-    sample = sample_positions(len(places.rows))
-    true_tables = search_part(places[sample], places, (n_targets, n_impostors), threads=threads)
-    recall = measured_recall(tables, sample, true_tables)
     return tables[TARGETS].rows[position], tables[IMPOSTORS].rows[position], recall
-
-
-def make_index(index: str | Index, n_threads: int) -> Index:
-    """Create a built-in index or a copy of the given one."""
-    if isinstance(index, str):
-        return _Faiss(n_threads)
-    copy: Index = clone(index, safe=False)
-    return copy
-
-
-class IndexedPart:
-    """Indexes of a part of the points, one per group of classes.
-
-    Parameters
-    ----------
-    references : the indexed points
-    center, exponent : indexes receive (x − center)/2**exponent
-    create : creates an index
-
-    Notes
-    -----
-    Indexes are created during a search and not kept, unless `build` is called.
-    """
-
-    def __init__(
-        self, references: Places, center: NDArray, exponent: int, create: Callable[[], Index]
-    ) -> None:
-        self._references, self._center, self._exponent = references, center, exponent
-        self._create = create
-        self._groups: list[_Group] | None = None
-
-    def build(self) -> Self:
-        """Create all indexes and keep them for several searches."""
-        self._groups = list(self._make_groups())
-        return self
-
-    def search(
-        self, queries: Places, n_neighbors: tuple[int, int]
-    ) -> tuple[NeighborTable, NeighborTable]:
-        """The nearest targets and impostors of the queries that the indexes find."""
-        references, codes = self._references, queries.labels.codes
-        points = self._scaled(queries.points)
-        tables = tuple(NeighborTable.empty(len(points), k) for k in n_neighbors)
-        digits = list(_groupings(codes, queries.labels.sets.shape[0]))
-        for group in self._make_groups() if self._groups is None else self._groups:
-            values = codes if group.digit is None else digits[group.digit]
-            is_member = values == group.value
-            for side in group.sides:
-                querying = np.flatnonzero(is_member if side == TARGETS else ~is_member)
-                # The first target of a point is the point itself, if it is a reference.
-                wanted = min(len(group.members), n_neighbors[side] + (side == TARGETS))
-                for begin in range(0, len(querying), N_QUERIES):
-                    chunk = querying[begin : begin + N_QUERIES]
-                    positions = _checked_positions(
-                        group.index, points[chunk], wanted, len(group.members)
-                    )
-                    line, column = np.nonzero(positions != NONE)
-                    i, j = chunk[line], group.members[positions[line, column]]
-                    differ = queries.rows[i] != references.rows[j]
-                    i, j = i[differ], j[differ]
-                    squares = pair_squares(queries.points, i, references.points, j)
-                    tables[side].offer(i, references.rows[j], squares)
-        return tables[TARGETS], tables[IMPOSTORS]
-
-    def _make_groups(self) -> Iterator[_Group]:
-        codes = self._references.labels.codes
-        points = self._scaled(self._references.points)
-
-        def group(
-            digit: int | None, value: int, members: NDArray, sides: tuple[int, ...]
-        ) -> _Group:
-            index = self._create() if len(members) > MIN_INDEXED else _BruteForce()
-            index.fit(points[members])
-            return _Group(digit, value, members, sides, index)
-
-        groupings = list(_groupings(codes, self._references.labels.sets.shape[0]))
-        both = (IMPOSTORS, TARGETS) if len(groupings) == 1 else (IMPOSTORS,)
-        for digit, values in enumerate(groupings):
-            for value in np.unique(values):
-                yield group(digit, value, np.flatnonzero(values == value), both)
-        if len(groupings) > 1:
-            for code in np.unique(codes):
-                yield group(None, code, np.flatnonzero(codes == code), (TARGETS,))
-
-    def _scaled(self, points: NDArray) -> NDArray:
-        scaled: NDArray = points - self._center
-        scale(scaled, -self._exponent)
-        return scaled
 
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """An index of the points whose class has `value` at `digit`, or is `value` if `digit` is None.
+    """An index of the points whose class has this value of a digit.
 
     `sides`: TARGETS if members query it, IMPOSTORS if all other points do.
     """
 
-    digit: int | None
+    digit: int
     value: int
     members: NDArray
-    sides: tuple[int, ...]
+    sides: list[int]
     index: Index
 
 
-def _groupings(classes: NDArray, n_classes: int) -> Iterator[NDArray]:
+def make_indexes(
+    references: Places, index: str | Index, n_threads: int, center: NDArray, exponent: int
+) -> Iterator[_Group]:
+    """Create indexes of (x − center)/2**exponent, one per group of classes."""
+    codes = references.labels.codes
+    points = references.points - center
+    scale(points, -exponent)
+    digits = list(_digits(codes, references.labels.sets.shape[0]))
+    groupings: list[tuple[NDArray, list[int]]]
+    if len(digits) == 1:  # groups are classes
+        groupings = [(codes, [IMPOSTORS, TARGETS])]
+    else:
+        groupings = [*((digit, [IMPOSTORS]) for digit in digits), (codes, [TARGETS])]
+    for number, (values, sides) in enumerate(groupings):
+        for value in np.unique(values):
+            members = np.flatnonzero(values == value)
+            own: Index
+            if len(members) <= MIN_INDEXED:
+                own = _BruteForce()
+            else:
+                own = _Faiss(n_threads) if isinstance(index, str) else clone(index, safe=False)
+            own.fit(points[members])
+            yield _Group(number, value, members, sides, own)
+
+
+def search_indexes(
+    queries: Places,
+    references: Places,
+    groups: Iterable[_Group],
+    center: NDArray,
+    exponent: int,
+    n_neighbors: tuple[int, int],
+) -> tuple[NeighborTable, NeighborTable]:
+    """The nearest targets and impostors of the queries that the indexes of the references find."""
+    codes = queries.labels.codes
+    points = queries.points - center
+    scale(points, -exponent)
+    tables = tuple(NeighborTable.empty(len(points), k) for k in n_neighbors)
+    digits = [*_digits(codes, queries.labels.sets.shape[0]), codes]
+    for group in groups:
+        is_member, n_members = digits[group.digit] == group.value, len(group.members)
+        for side in group.sides:
+            querying = np.flatnonzero(is_member if side == TARGETS else ~is_member)
+            # The first target of a point is the point itself, if it is a reference.
+            wanted = min(n_members, n_neighbors[side] + (side == TARGETS))
+            for begin in range(0, len(querying), N_QUERIES):
+                # 1) positions of candidates, negative if there are no more
+                chunk = querying[begin : begin + N_QUERIES]
+                positions = np.asarray(group.index.kneighbors(points[chunk], wanted)[1])
+                name = type(group.index).__name__
+                if positions.ndim != 2 or len(positions) != len(chunk):
+                    raise ValueError(
+                        f"kneighbors of {name} must return distances and positions, one row for "
+                        f"each of {len(chunk)} queries; got positions of shape {positions.shape}."
+                    )
+                last = positions.max(initial=-1)
+                if not np.issubdtype(positions.dtype, np.integer) or last >= n_members:
+                    raise ValueError(
+                        f"kneighbors of {name} must return integer positions of the {n_members} "
+                        f"points on which it was fitted; got {last} ({positions.dtype})."
+                    )
+                # 2) rank them by exact distances
+                line, column = np.nonzero(positions >= 0)
+                i, j = chunk[line], group.members[positions[line, column]]
+                differ = queries.rows[i] != references.rows[j]
+                i, j = i[differ], j[differ]
+                squares = pair_squares(queries.points, i, references.points, j)
+                tables[side].offer(i, references.rows[j], squares)
+    return tables[TARGETS], tables[IMPOSTORS]
+
+
+def _digits(classes: NDArray, n_classes: int) -> Iterator[NDArray]:
     """Digits of the classes of the points. Any two classes differ in one of them."""
     n_digits = 1
     while (base := ceil(n_classes ** (1 / n_digits))) > MAX_GROUPS:
@@ -281,35 +260,17 @@ def _groupings(classes: NDArray, n_classes: int) -> Iterator[NDArray]:
         yield digit
 
 
-def _checked_positions(index: Index, queries: NDArray, wanted: int, n_members: int) -> NDArray:
-    """The positions that the index returns for each query, `NONE` for missing ones."""
-    _, positions = index.kneighbors(queries, wanted)
-    positions = np.asarray(positions)
-    if positions.ndim != 2 or len(positions) != len(queries):
-        raise ValueError(
-            f"kneighbors of {type(index).__name__} must return distances and positions, one row "
-            f"for each of {len(queries)} queries; got positions of shape {positions.shape}."
-        )
-    if not np.issubdtype(positions.dtype, np.integer) or positions.max(initial=-1) >= n_members:
-        raise ValueError(
-            f"kneighbors of {type(index).__name__} must return integer positions of the "
-            f"{n_members} points on which it was fitted; got {positions.max(initial=-1)} "
-            f"({positions.dtype})."
-        )
-    return np.maximum(positions.astype(np.intp), NONE)
-
-
-def sample_positions(n: int) -> NDArray:
-    """A random sample of n points, on which the recall is measured."""
-    return np.random.default_rng(0).choice(n, min(N_SAMPLED, n), replace=False)
-
-
-def measured_recall(
-    tables: Sequence[NeighborTable], sample: NDArray, true_tables: Sequence[NeighborTable]
+def measure_recall(
+    tables: Sequence[NeighborTable], search: Callable[[NDArray], Sequence[NeighborTable]]
 ) -> float:
-    """Compute and log the share of the true neighbors of a sample that the tables contain."""
+    """Compute and log the share of true neighbors that the tables contain.
+
+    `search` returns the true tables of the points at the positions of a random sample.
+    """
+    n = len(tables[TARGETS].rows)
+    sample = np.random.default_rng(0).choice(n, min(N_SAMPLED, n), replace=False)
     n_found, n_exist = np.zeros(2, dtype=int), np.zeros(2, dtype=int)
-    for side, (table, true) in enumerate(zip(tables, true_tables, strict=True)):
+    for side, (table, true) in enumerate(zip(tables, search(sample), strict=True)):
         squares = table.squares[sample]
         n_found[side] = np.sum((squares <= true.squares[:, -1:]) & (squares < np.inf))
         n_exist[side] = np.sum(true.rows != NONE)
@@ -344,44 +305,30 @@ class _BruteForce:
 class _Faiss:
     """FAISS's inverted file with 2·√n cells; results do not depend on the number of threads."""
 
-    n_probes = 16
-
     def __init__(self, n_threads: int) -> None:
-        self._faiss: Any = import_module("faiss")
         self._n_threads = n_threads
 
     def fit(self, X: NDArray, /) -> None:
-        X = X.astype(np.float32, copy=False)
         n, n_features = X.shape
-        n_cells = min(n, int(2 * n**0.5))
-        self._centers = self._faiss.IndexFlatL2(n_features)  # the index does not keep it alive
-        self._index = self._faiss.IndexIVFFlat(self._centers, n_features, n_cells)
-        self._index.nprobe = self.n_probes
-        self._index.cp.niter = 10  # 25 take twice as long and find no more
-        self._index.cp.min_points_per_centroid = 1  # otherwise it writes to stderr
-        with self._limited_threads():
-            self._index.train(X)
-            self._index.add(X)
+        with self._limited_threads() as faiss:
+            self._index = faiss.index_factory(n_features, f"IVF{min(n, int(2 * n**0.5))},Flat")
+            self._index.nprobe = 16
+            self._index.cp.niter = 10  # 25 take twice as long and find no more
+            self._index.cp.min_points_per_centroid = 1  # otherwise it writes to stderr
+            self._index.train(X.astype(np.float32, copy=False))
+            self._index.add(X.astype(np.float32, copy=False))
 
     def kneighbors(self, X: NDArray, n_neighbors: int, /) -> tuple[NDArray, NDArray]:
         with self._limited_threads():
             squares, positions = self._index.search(X.astype(np.float32, copy=False), n_neighbors)
         return squares, positions
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Faiss._restore, (self._n_threads, self._faiss.serialize_index(self._index))
-
-    @classmethod
-    def _restore(cls, n_threads: int, serialized: NDArray) -> _Faiss:
-        restored = cls(n_threads)
-        restored._index = restored._faiss.deserialize_index(serialized)
-        return restored
-
     @contextmanager
-    def _limited_threads(self) -> Iterator[None]:
-        before = self._faiss.omp_get_max_threads()
-        self._faiss.omp_set_num_threads(self._n_threads)
+    def _limited_threads(self) -> Iterator[Any]:
+        faiss: Any = import_module("faiss")
+        before = faiss.omp_get_max_threads()
+        faiss.omp_set_num_threads(self._n_threads)
         try:
-            yield
+            yield faiss
         finally:
-            self._faiss.omp_set_num_threads(before)
+            faiss.omp_set_num_threads(before)

@@ -26,17 +26,13 @@ def compiled_loops(work: int) -> Any:
     >>> compiled_loops(10) is None
     True
     """
-    return _compiled() if work >= MIN_WORK and is_installed() else None
+    return _compiled() if work >= MIN_WORK else None
 
 
 @cache
-def is_installed() -> bool:
-    """Whether numba is available."""
-    return find_spec("numba") is not None
-
-
-@cache
-def _compiled() -> SimpleNamespace:
+def _compiled() -> SimpleNamespace | None:
+    if find_spec("numba") is None:
+        return None
     njit = import_module("numba").njit
     strict = njit(nogil=True, cache=True)
     # Sums in any order, so that SIMD instructions can be used.

@@ -6,7 +6,6 @@ Searching a pair of chunks is one task. The exact search gives the same tables a
 
 from __future__ import annotations
 
-from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -17,13 +16,7 @@ from boostmetric.data.dask_points import DaskPoints
 from boostmetric.data.labels import Labels
 from boostmetric.data.points import row_hashes, scale
 from boostmetric.neighbors.exact import Places, search_part
-from boostmetric.neighbors.index import (
-    Index,
-    IndexedPart,
-    make_index,
-    measured_recall,
-    sample_positions,
-)
+from boostmetric.neighbors.index import Index, make_indexes, measure_recall, search_indexes
 from boostmetric.neighbors.ranking import NeighborTable, merge_tables
 
 
@@ -69,35 +62,39 @@ def nearest_in_parts(
             own = positions[begin:end]
             parts.append(make_part(chunk, rows[own] - start, own, labels[own], X.exponent))
 
-    def search_all(queries: Any, references: list[Any], search: Any) -> tuple[Any, Any]:
-        """A task that searches all references and merges the results."""
-        return _merge, tuple(search(queries, part, n_neighbors) for part in references)
+    def search_all(queries: Any) -> tuple[Any, Any]:
+        """A task that searches all parts exactly and merges the results."""
+        return _merge, tuple(search(queries, part, n_neighbors) for part in parts)
 
     # 3) search every pair of chunks
     if index is None:
-        found = X.compute([search_all(part, parts, search) for part in parts])
+        tasks = [search_all(part) for part in parts]
     else:
-        center = X.mean * X.dtype.type(2.0**-X.exponent)
-        make_indexes = delayed(_indexed, pure=False)
-        indexed = [make_indexes(part, center, partial(make_index, index, 1)) for part in parts]
-        search_index = delayed(_search_index, pure=False)
-        found = X.compute([search_all(part, indexed, search_index) for part in parts])
+        center = delayed(X.mean * X.dtype.type(2.0**-X.exponent))
+        make = delayed(lambda part, at: list(make_indexes(part, index, 1, at, 0)), pure=False)
+        indexed = [(part, make(part, center)) for part in parts]
+        search_index = delayed(search_indexes, pure=False)
+        tasks = [
+            (_merge, tuple(search_index(part, *other, center, 0, n_neighbors) for other in indexed))
+            for part in parts
+        ]
     tables = [
         NeighborTable(
             np.concatenate([table.squares for table in side]),
             np.concatenate([table.rows for table in side]),
         )
-        for side in zip(*found, strict=True)
+        for side in zip(*X.compute(tasks), strict=True)
     ]
-    # 4) recall on a sample
+    # 4) recall of the index
     recall = None
     if index is not None:
-        sample = sample_positions(len(positions))
-        points = X[rows[positions[sample]]]
-        scale(points, -X.exponent)
-        queries = Places(points, positions[sample], labels[positions[sample]])
-        (true_tables,) = X.compute([search_all(delayed(queries), parts, search)])
-        recall = measured_recall(tables, sample, true_tables)
+
+        def search_sample(sample: NDArray) -> Any:
+            own = positions[sample]
+            queries = _part(X, rows[own], own, labels[own], X.exponent)
+            return X.compute([search_all(delayed(queries))])[0]
+
+        recall = measure_recall(tables, search_sample)
     # 5) expand the results to all rows
     place = np.searchsorted(positions, representative)
     targets, impostors = (table.rows[place] for table in tables)
@@ -105,19 +102,15 @@ def nearest_in_parts(
 
 
 def _part(
-    chunk: NDArray, local: NDArray, positions: NDArray, labels: Labels, exponent: int
+    points: NDArray | DaskPoints,
+    local: NDArray,
+    positions: NDArray,
+    labels: Labels,
+    exponent: int,
 ) -> Places:
-    points = chunk[local]
-    scale(points, -exponent)
-    return Places(points, positions, labels)
-
-
-def _indexed(part: Places, center: NDArray, create: Any) -> IndexedPart:
-    return IndexedPart(part, center, 0, create).build()
-
-
-def _search_index(queries: Places, part: IndexedPart, n_neighbors: tuple[int, int]) -> Any:
-    return part.search(queries, n_neighbors)
+    chosen = points[local]
+    scale(chosen, -exponent)
+    return Places(chosen, positions, labels)
 
 
 def _merge(threads: Any, *found: tuple[NeighborTable, NeighborTable]) -> list[NeighborTable]:

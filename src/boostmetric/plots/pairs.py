@@ -60,7 +60,7 @@ class PairDistanceDisplay(Display):
         labels = Labels.of(y)
         *both, rows, _ = before_and_after(estimator, X, labels.codes, max_points)
         pairs = np.triu_indices(len(rows), 1)
-        similar = labels[rows].similar(slice(None))[pairs]
+        similar = labels.are_similar(labels.codes[rows], labels.codes[rows])[pairs]
         if similar.all() or not similar.any():
             raise ValueError(
                 f"Both similar and dissimilar pairs are required; all {len(similar)} pairs of "

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 from sklearn.utils import check_random_state
 
-from boostmetric._validation import check_parameter, finite, non_negative
-from boostmetric._warn import warn
+from boostmetric._validation import check_parameter, finite, non_negative, warn
 from boostmetric.data.dask_points import DaskPoints
 from boostmetric.data.labels import Labels, check_labels, label_array
 from boostmetric.data.pairs import are_same, draw_triplets
