@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from cli_tools import NAMES, QUICK, call, failure, made_csv, made_points, made_triplets, result
 
-from boostmetric import BoostMetric, BoostMetricCV, Comparisons, Metric, Status
+from boostmetric import BoostMetric, BoostMetricCV, Comparisons, Metric, Status, knn_error
 from boostmetric.cli.fit import ending_of
 from boostmetric.cli.progress import STOPPING, FitProgress
 from boostmetric.estimators.callbacks import Progress
-from boostmetric.evaluation.retrieval import leave_one_out_error
 
 SLOW = ["--solver", "totally_corrective", "--max-iter", "1000"]
 """Settings with which a fit takes many steps."""
@@ -39,7 +38,7 @@ def test_the_metric_is_that_of_the_estimator(
     lines = out.splitlines()
     assert lines[0].startswith(f"Learned a metric of rank {len(metric.components)} over 4 features")
     spaces = {"raw": X, "standardized": X / X.std(axis=0), "learned": metric.transform(X)}
-    errors = [f"{100 * leave_one_out_error(Z, y):.1f}% {name}" for name, Z in spaces.items()]
+    errors = [f"{100 * knn_error(Z, y):.1f}% {name}" for name, Z in spaces.items()]
     assert f"3-NN error on the training data (leave-one-out): {', '.join(errors)}." in lines[1]
     assert lines[2] == f"Saved {tmp_path / 'm.bm'}. For an estimate on unseen points:"
     assert lines[3] == f"  boostmetric evaluate {tmp_path / 'm.bm'} {data} --label kind --cv 5"

@@ -166,17 +166,12 @@ def _scores(
 ) -> dict[str, float]:
     """Measures of the Euclidean distance: for test points W, or for every point and the others."""
     from boostmetric.evaluation import knn_error, retrieval_scores
-    from boostmetric.evaluation.retrieval import leave_one_out_error
 
-    if W is None or y_test is None:
-        error = leave_one_out_error(Z, y, k)
-    else:
-        error = knn_error(Z, y, W, y_test, k)
     n_found = len(Z) - (W is None)
     retrieved = retrieval_scores(
         *(Z, y, W, y_test), k=min(k, n_found), max_queries=MAX_QUERIES, random_state=seed
     )
-    return {"error": error, **retrieved._asdict()}
+    return {"error": knn_error(Z, y, W, y_test, k), **retrieved._asdict()}
 
 
 def _learner(metric: Metric | None, jobs: int | None) -> Any:

@@ -279,7 +279,7 @@ def _quality(metric: Metric, table: Table, compared: Comparisons | None, seed: i
     import numpy as np
 
     from boostmetric.cli.evaluate import distances, share_satisfied
-    from boostmetric.evaluation.retrieval import leave_one_out_error
+    from boostmetric.evaluation import knn_error
 
     n, what = table.X.shape[0], "on the training data (leave-one-out)"
     if table.labels is not None and n > MAX_SUMMARY_POINTS:
@@ -295,7 +295,7 @@ def _quality(metric: Metric, table: Table, compared: Comparisons | None, seed: i
         assert compared is not None
         shares = {name: share_satisfied(f(X), compared) for name, f in transforms.items()}
         return f"Training comparisons satisfied: {_percentages(shares)}."
-    errors = {name: leave_one_out_error(f(X), y) for name, f in transforms.items()}
+    errors = {name: knn_error(f(X), y) for name, f in transforms.items()}
     text = f"3-NN error {what}: {_percentages(errors)}."
     if errors["learned"] > errors["standardized"]:
         text += " Standardized features do better; try --init scale or --choose."
