@@ -91,7 +91,7 @@ class ConvergenceDisplay(Display):
         estimator : fitted `BoostMetric`, or its `metric_`, also if saved and loaded
         **plot_kwargs : passed to `plot`
         """
-        origin = fitted_metric(estimator).origin or {}
+        origin = _fitted_metric(estimator).origin or {}
         if origin.get("history") is None:
             raise ValueError(
                 "The metric has no history of its fit. Pass a fitted BoostMetric or its metric_."
@@ -172,7 +172,7 @@ class SpectrumDisplay(Display):
         feature_names : D names. Default: those of the metric, or x0, x1, …
         **plot_kwargs : passed to `plot`
         """
-        metric = fitted_metric(estimator)
+        metric = _fitted_metric(estimator)
         if len(metric.eigenvalues) == 0:
             raise ValueError("The metric is 0, so it has no spectrum.")
         if feature_names is not None:
@@ -263,7 +263,7 @@ class ProjectionDisplay(Display):
         **plot_kwargs : passed to `plot`
         """
         labels = None if y is None else column_or_1d(y)
-        *both, rows, n = before_and_after(estimator, X, labels, max_points)
+        *both, rows, n = _before_and_after(estimator, X, labels, max_points)
         coordinates, variances = np.zeros((2, len(rows), 2)), np.zeros((2, 2))
         for points, plane, shares in zip(both, coordinates, variances, strict=True):
             pca = PCA(min(2, *points.shape), random_state=0)
@@ -351,7 +351,7 @@ class PairDistanceDisplay(Display):
         **plot_kwargs : passed to `plot`, such as `kind`
         """
         labels = Labels.of(y)
-        *both, rows, _ = before_and_after(estimator, X, labels.codes, max_points)
+        *both, rows, _ = _before_and_after(estimator, X, labels.codes, max_points)
         pairs = np.triu_indices(len(rows), 1)
         similar = labels[rows].similar(slice(None))[pairs]
         check_both_kinds(similar)
@@ -399,7 +399,7 @@ class PairDistanceDisplay(Display):
         return self
 
 
-def fitted_metric(estimator: Any) -> Metric:
+def _fitted_metric(estimator: Any) -> Metric:
     if isinstance(estimator, BaseEstimator):
         check_is_fitted(estimator)
     metric = getattr(estimator, "metric_", estimator)
@@ -411,7 +411,7 @@ def fitted_metric(estimator: Any) -> Metric:
     return metric
 
 
-def before_and_after(
+def _before_and_after(
     estimator: Any, X: Any, y: NDArray | None, max_points: int
 ) -> tuple[Any, Any, NDArray, int]:
     """A sample of points, the same points transformed, their rows, and the number of all points."""
