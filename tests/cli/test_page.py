@@ -37,7 +37,7 @@ def run(command: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:matplotlib")
-def test_the_session_on_the_page(
+def test_commands_of_the_page_print_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
