@@ -135,7 +135,6 @@ def test_fit_from_svmlight_uses_its_labels(
         (["--max-iter", "2"], "Stopped at the limit of --max-iter"),
         ([], "Finished: no further direction lowers the objective."),
         (["--solver", "totally_corrective"], "Converged to the optimum."),
-        (["--early-stopping"], "Stopped early: the error on held-out data no longer decreased."),
     ],
 )
 def test_fit_prints_the_ending(

@@ -151,6 +151,15 @@ def test_inspect_prints_unknown_origins(tmp_path: Path, capsys: pytest.CaptureFi
     assert "none: the metric is 0" in result(capsys, "inspect", tmp_path / "m")
     Metric(np.eye(2), np.ones(2), ("a", "b"), {"note": "by hand"}).save(tmp_path / "m")
     assert "  note: by hand\n" in result(capsys, "inspect", tmp_path / "m")
+    origin = {"estimator": "BoostMetric", "status": "STOPPED"}
+    for parameters, ending in (
+        ({}, "Stopped by Ctrl-C"),
+        ({"early_stopping": True}, "Stopped early"),
+    ):
+        Metric(np.eye(2), np.ones(2), origin={**origin, "parameters": parameters}).save(
+            tmp_path / "m"
+        )
+        assert ending in result(capsys, "inspect", tmp_path / "m")
     (tmp_path / "m").write_text("no metric")
     failure(capsys, "inspect", tmp_path / "m")
 

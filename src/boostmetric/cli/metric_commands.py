@@ -129,7 +129,7 @@ def inspect(
     ] = 10,
     json: o.Json = False,
 ) -> None:
-    """Print eigenvalues and important features of a metric, and how it was learned.
+    """Print the eigenvalues, features and settings of a metric.
 
     The importance of a feature is its diagonal entry of M times its variance in the training data,
     as a share of the sum over all features. It does not depend on the units of the features.
