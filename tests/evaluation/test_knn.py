@@ -27,9 +27,9 @@ def wrong_by_loop(
     ("k", "n_classes", "dtype"),
     [(1, 2, int), (2, 3, str), (3, 9, int), (4, 3, int), (7, 9, str), (100, 2, str)],
 )
-def test_knn_error_matches_loop(k: int, n_classes: int, dtype: type) -> None:
+def test_knn_error_matches_loop(k: int, n_classes: int, dtype: type[int | str]) -> None:
     rng = np.random.default_rng([k, n_classes])
-    X, y = rng.standard_normal((110, 2)), rng.integers(0, n_classes, 110).astype(dtype)
+    X, y = rng.standard_normal((110, 2)), np.array(rng.integers(0, n_classes, 110), dtype=dtype)
     read_only(X, y)
     data = X[:60], y[:60], X[60:], y[60:]
     wrong = wrong_by_loop(*data, k)
