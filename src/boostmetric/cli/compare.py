@@ -213,8 +213,8 @@ def demo(
         print(f"{TITLES[method]:<15}{''.join(cells)}{seconds[method]:>18.2f}")
     print(f"""
 * lowest error of the column. Learners see standardized features, except on digits, whose pixels
-have the same unit. BoostMetricCV uses {splits} split{plural} here; its default is up to 10. NCA is
-strong on data this small, but needs memory for all pairs of points, which BoostMetric does not.
+have the same unit. BoostMetricCV uses {splits} split{plural} here; its default is up to 10.
+NCA is strong on data this small, but needs memory for all pairs of points; BoostMetric does not.
 
 Saved {output / "circles.png"}: circles hidden in noise, before and after.
 
