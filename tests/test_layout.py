@@ -33,7 +33,7 @@ LAYERS = [
 
 
 def modules_of(package: str) -> dict[str, Path]:
-    """The files of a package by module: "metric", "plots.pairs", "plots.__init__"."""
+    """The files of a package by module: "metric", "plots.displays", "plots.__init__"."""
     folder = PACKAGES[package] / package
     return {
         ".".join(path.relative_to(folder).with_suffix("").parts): path

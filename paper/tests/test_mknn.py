@@ -130,4 +130,4 @@ def test_errors(train: tuple[NDArray, NDArray]) -> None:
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         MkNN(5).fit(X, y[1:])
     with pytest.raises(TypeError):
-        MkNN(5, metric="cosine").fit(X, y)  # type: ignore[arg-type]
+        MkNN(5, metric="cosine").fit(X, y)

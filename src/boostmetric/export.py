@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 OPSET, IR_VERSION = 13, 7
-"""Of ONNX 1.8 (2020), so that old runtimes can read the model."""
+"""The versions of ONNX 1.8 (2020), so that old runtimes can read the model."""
 
 
 def to_onnx(

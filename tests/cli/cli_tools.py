@@ -16,7 +16,7 @@ NAMES = ["height", "width", "depth", "noise"]
 QUICK = ["--max-iter", "15"]
 
 
-class Said(NamedTuple):
+class Output(NamedTuple):
     """Exit code and output of a command."""
 
     code: int
@@ -24,12 +24,12 @@ class Said(NamedTuple):
     err: str
 
 
-def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Said:
+def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Output:
     """Run the command line in this process."""
     capsys.readouterr()
     code = main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
-    return Said(code, captured.out, captured.err)
+    return Output(code, captured.out, captured.err)
 
 
 def result(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:

@@ -13,7 +13,6 @@ from sklearn.preprocessing import StandardScaler
 
 from boostmetric import BoostMetric, Comparisons, Metric, knn_error, satisfied_share
 from boostmetric.cli.compare import TITLES
-from boostmetric.evaluation.retrieval import leave_one_out_error
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def scores(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Any:
     return json.loads(result(capsys, "evaluate", *arguments, "--json"))
 
 
-def test_each_point_is_classified_by_the_others(
+def test_evaluate_leaves_one_out(
     data: Path, metric: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     X, y = made_points()
@@ -42,13 +41,13 @@ def test_each_point_is_classified_by_the_others(
         "standardized": StandardScaler().fit_transform(X),
         "learned": Metric.load(metric).transform(X),
     }.items():
-        assert found[name]["error"] == pytest.approx(leave_one_out_error(Z, y, 5))
+        assert found[name]["error"] == pytest.approx(knn_error(Z, y, n_neighbors=5))
     said = call(capsys, "evaluate", metric, data, "-l", "kind")
     assert "too optimistic" in said.err
     assert said.out.split()[:3] == ["raw", "standardized", "learned"]
 
 
-def test_points_of_another_file(
+def test_evaluate_classifies_test_points(
     data: Path, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (X, y), (W, z) = made_points(), made_points(seed=1)
@@ -64,7 +63,7 @@ def test_points_of_another_file(
     assert found["raw"]["error"] == pytest.approx(knn_error(X, y, W[z == "cat"], z[z == "cat"]))
 
 
-def test_folds_learn_with_the_settings_of_the_metric(
+def test_cross_validation_uses_settings_of_the_metric(
     data: Path, metric: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     X, y = made_points()
@@ -82,7 +81,7 @@ def test_folds_learn_with_the_settings_of_the_metric(
     assert said.err.splitlines()[0] == "Fold 1 of 3: learning from 40 points"
 
 
-def test_comparisons_with_and_without_labels(
+def test_evaluate_counts_satisfied_comparisons(
     data: Path, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     triplets = made_triplets(tmp_path / "t.npy")
@@ -109,7 +108,8 @@ def test_evaluate_requires_labels_and_settings(
 # compare
 
 
-def test_compare_has_a_row_for_every_method(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+def test_compare_lists_all_methods(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words: list[str | Path] = ["compare", data, "-l", "kind", "--cv", "2"]
     rows = json.loads(result(capsys, *words, "--json"))
     assert [row["method"] for row in rows] == list(TITLES.values())
@@ -123,7 +123,7 @@ def test_compare_has_a_row_for_every_method(data: Path, capsys: pytest.CaptureFi
     assert f"{100 * np.mean(errors):.1f} ± {100 * np.std(errors):.1f}%" in text[1]
 
 
-def test_a_method_that_fails_says_so_in_its_row(
+def test_compare_reports_failed_methods(
     data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*arguments: object) -> None:

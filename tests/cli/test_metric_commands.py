@@ -38,7 +38,7 @@ def metric(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Pa
     return path
 
 
-def test_transformed_points_have_the_distances_of_the_metric(
+def test_transform_preserves_distances(
     data: Path, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = result(capsys, "transform", metric, data, "-o", tmp_path / "z.csv", "-l", "kind")
@@ -50,7 +50,7 @@ def test_transformed_points_have_the_distances_of_the_metric(
     assert frame["kind"].tolist() == y.tolist()
 
 
-def test_neighbors_of_rows_and_of_other_points(
+def test_neighbors_match_brute_force(
     data: Path, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     X, y = made_points()
@@ -70,7 +70,7 @@ def test_neighbors_of_rows_and_of_other_points(
     assert "has rows 0 to 59; got --row 60." in usage_error(capsys, *words, "--row", "60")
 
 
-def test_neighbors_prints_a_few_points_by_default(
+def test_neighbors_prints_ten_points_by_default(
     data: Path, metric: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words: list[str | Path] = ["neighbors", metric, data, "-k", "1"]
@@ -81,7 +81,7 @@ def test_neighbors_prints_a_few_points_by_default(
     assert (len(said.out.splitlines()), said.err) == (61, "")
 
 
-def test_a_row_among_its_duplicates_is_not_its_own_neighbor(
+def test_neighbors_excludes_the_row_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "same.npy", np.zeros((8, 2)))
@@ -93,7 +93,7 @@ def test_a_row_among_its_duplicates_is_not_its_own_neighbor(
         assert row not in [each["row"] for each in found]
 
 
-def test_no_command_replaces_its_input(
+def test_commands_do_not_replace_inputs(
     data: Path, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     triplets = made_triplets(tmp_path / "triplets.npy")
@@ -120,7 +120,9 @@ def test_no_command_replaces_its_input(
 # inspect
 
 
-def test_inspect(metric: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_prints_eigenvalues_and_importances(
+    metric: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     M = Metric.load(metric).matrix
     X, _ = made_points()
     facts = json.loads(result(capsys, "inspect", metric, "--json", "--top", "2"))
@@ -140,7 +142,7 @@ def test_inspect(metric: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "  Stopped at the limit of --max-iter" in text
 
 
-def test_inspect_metrics_without_a_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_prints_unknown_origins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Metric(np.eye(2), np.array([4.0, 0.0])).save(tmp_path / "m")
     text = result(capsys, "inspect", tmp_path / "m")
     assert "the file has no information about the fit" in text
@@ -149,6 +151,15 @@ def test_inspect_metrics_without_a_fit(tmp_path: Path, capsys: pytest.CaptureFix
     assert "none: the metric is 0" in result(capsys, "inspect", tmp_path / "m")
     Metric(np.eye(2), np.ones(2), ("a", "b"), {"note": "by hand"}).save(tmp_path / "m")
     assert "  note: by hand\n" in result(capsys, "inspect", tmp_path / "m")
+    origin = {"estimator": "BoostMetric", "status": "STOPPED"}
+    for parameters, ending in (
+        ({}, "Stopped by Ctrl-C"),
+        ({"early_stopping": True}, "Stopped early"),
+    ):
+        Metric(np.eye(2), np.ones(2), origin={**origin, "parameters": parameters}).save(
+            tmp_path / "m"
+        )
+        assert ending in result(capsys, "inspect", tmp_path / "m")
     (tmp_path / "m").write_text("no metric")
     failure(capsys, "inspect", tmp_path / "m")
 
@@ -162,7 +173,8 @@ FACTS = [
 ]
 
 
-def test_any_origin_can_be_inspected(
+@pytest.mark.slow
+def test_inspect_tolerates_any_origin(
     metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     learned = Metric.load(metric)
@@ -173,7 +185,7 @@ def test_any_origin_can_be_inspected(
 
 
 @pytest.mark.parametrize("name", ["estimator", "parameters"])
-def test_settings_that_cannot_be_used_are_one_line(
+def test_evaluate_rejects_invalid_settings(
     name: str, data: Path, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     learned = Metric.load(metric)
@@ -191,7 +203,7 @@ def test_settings_that_cannot_be_used_are_one_line(
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:matplotlib")
 @pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
 @pytest.mark.parametrize("kind", ["", "spectrum", "convergence", "distances", "roc"])
-def test_plots(
+def test_plot_writes_a_file(
     kind: str, data: Path, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "plot.png"
@@ -201,7 +213,7 @@ def test_plots(
     assert path.stat().st_size > 5000
 
 
-def test_plots_that_cannot_be_drawn(
+def test_plot_requires_labels_and_history(
     data: Path, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "p.png"

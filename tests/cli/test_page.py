@@ -36,8 +36,9 @@ def run(command: str, capsys: pytest.CaptureFixture[str]) -> str:
     return subprocess.run(shell, shell=True, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.docs
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:matplotlib")
-def test_the_session_on_the_page(
+def test_commands_of_the_page_print_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -37,7 +37,7 @@ def save(path: Path, frame: pd.DataFrame) -> Path:
 @pytest.mark.parametrize(
     "name", ["t.csv", "t.tsv", "t.csv.gz", "t.tsv.gz", "t.parquet", "t.feather", "T.CSV"]
 )
-def test_tables(name: str, tmp_path: Path) -> None:
+def test_tables_of_all_formats(name: str, tmp_path: Path) -> None:
     frame = pd.DataFrame(VALUES, columns=["height", "width"]).assign(kind=KINDS)
     table = read_table(save(tmp_path / name, frame), "kind")
     np.testing.assert_array_equal(table.X, VALUES)
@@ -45,7 +45,7 @@ def test_tables(name: str, tmp_path: Path) -> None:
     assert table.classes.tolist() == KINDS
 
 
-def test_numbers_are_read_to_the_last_digit(tmp_path: Path) -> None:
+def test_floats_are_read_exactly(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(500, 2))
     path = save(tmp_path / "t.csv", pd.DataFrame(X, columns=["a", "b"]))
     assert (read_table(path).X == X).all()
@@ -83,7 +83,7 @@ def test_labels_of_any_type(labels: Any, expected: list[Any] | None, tmp_path: P
     assert found == (expected or ["2020-01-01", "2021-01-01", "2020-01-01"])
 
 
-def test_byte_order_mark_blank_lines_and_spaces(tmp_path: Path) -> None:
+def test_text_may_have_byte_order_mark_and_spaces(tmp_path: Path) -> None:
     text = "\ufeffa, b ,kind\n\n1, 2,x\n\n3, 4,y\n\n"
     table = read_table(write(tmp_path / "t.csv", text), "kind")
     assert table.feature_names == ("a", "b")
@@ -99,13 +99,15 @@ def test_separators(tmp_path: Path) -> None:
         read_table(path, sep=";")
 
 
-def test_the_index_of_pandas_is_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_index_column_is_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pd.DataFrame(VALUES, columns=["a", "b"]).to_csv(tmp_path / "t.csv")
     assert read_table(tmp_path / "t.csv").feature_names == ("a", "b")
     assert "Ignoring the first column" in capsys.readouterr().err
 
 
-def test_rows_with_missing_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_values_raise_or_are_dropped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = write(tmp_path / "t.csv", "a,kind\n1,x\n,x\n3,\n4,y\ninf,y\n")
     with pytest.raises(CommandError, match=r"3 of 5 rows .* row 1 .*column 'a'\. Use --dropna"):
         read_table(path, "kind")
@@ -128,7 +130,7 @@ def test_rows_with_missing_values(tmp_path: Path, capsys: pytest.CaptureFixture[
         ("a , a,kind\n1,2,x\n", "several columns of the same name"),
     ],
 )
-def test_errors_of_text_files(text: str, said: str, tmp_path: Path) -> None:
+def test_invalid_text_raises(text: str, said: str, tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", text)
     with pytest.raises(CommandError) as caught:
         read_table(path, "kind")
@@ -147,13 +149,13 @@ def test_errors_name_the_label_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["t.xlsx", "t", "t.csv.zip"])
-def test_unknown_formats(name: str, tmp_path: Path) -> None:
+def test_unknown_formats_raise(name: str, tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="unknown format"):
         read_table(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.npy", "t.npz", "t.svm", "t.csv.gz"])
-def test_damaged_files(name: str, tmp_path: Path) -> None:
+def test_damaged_files_raise(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"\x80\xff\x00garbage\n")
     with pytest.raises(CommandError, match=f"Cannot read .*{name}"):
         read_table(tmp_path / name)
@@ -194,7 +196,7 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
     assert not (tmp_path / "sprung").exists()
 
 
-def test_svmlight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_svmlight(tmp_path: Path) -> None:
     dump_svmlight_file(VALUES, [0, 1, 0], str(tmp_path / "t.svm"))
     table = read_table(tmp_path / "t.svm")
     assert issparse(table.X)
@@ -205,15 +207,14 @@ def test_svmlight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         read_table(tmp_path / "t.svm", metric=Metric(np.eye(1), np.ones(1)))
     with pytest.raises(CommandError, match="do not apply to svmlight"):
         read_table(tmp_path / "t.svm", "y")
-    monkeypatch.setattr("boostmetric.cli.tables.MAX_DENSE_VALUES", 5)
     with pytest.raises(CommandError, match="too large for a dense array"):
-        table.dense()
+        table.dense(max_values=5)
     write(tmp_path / "huge.svm", "0 999999999:1\n1 1:2\n")
     with pytest.raises(CommandError, match="an index of 999999999"):
         read_table(tmp_path / "huge.svm")
 
 
-def test_columns_are_matched_to_the_metric_by_name(tmp_path: Path) -> None:
+def test_columns_are_selected_by_the_metric(tmp_path: Path) -> None:
     metric = Metric(np.eye(2), np.ones(2), ("width", "height"))
     path = write(tmp_path / "t.csv", CSV)
     assert read_table(path, metric=metric).X.tolist() == VALUES[:, ::-1].tolist()
@@ -234,7 +235,7 @@ def same(found: Comparisons, expected: Comparisons) -> bool:
     )
 
 
-def test_comparisons_by_the_number_of_columns(tmp_path: Path) -> None:
+def test_number_of_columns_determines_comparisons(tmp_path: Path) -> None:
     triplets, quadruplets = [[0, 1, 2], [3, 2, 1]], [[0, 1, 2, 3], [3, 2, 1, 0]]
     np.save(tmp_path / "t.npy", triplets)
     np.savetxt(tmp_path / "t.csv", triplets, "%d", ",")  # without a header
@@ -246,7 +247,7 @@ def test_comparisons_by_the_number_of_columns(tmp_path: Path) -> None:
     assert same(read_comparisons(tmp_path / "q.npy", 4), expected)
 
 
-def test_pairs_weights_gaps_and_thresholds(tmp_path: Path) -> None:
+def test_optional_columns_of_comparisons(tmp_path: Path) -> None:
     path = write(tmp_path / "p.csv", "i,j,similar,threshold,weight\n0,1,1,2,1\n2,3,-1,4,0.5\n")
     expected = Comparisons.from_pairs(
         [[0, 1], [2, 3]], [1, -1], thresholds=[2, 4], weights=[1, 0.5]
@@ -261,7 +262,7 @@ def test_pairs_weights_gaps_and_thresholds(tmp_path: Path) -> None:
     assert same(read_comparisons(path, 3), Comparisons.from_triplets([[0, 1, 2]], gaps=[0.5]))
 
 
-def test_comparisons_without_information_are_dropped(
+def test_trivial_comparisons_are_dropped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path / "t.csv", "a,b,c,weight\n0,1,2,1\n0,1,0,2\n0,1,1,3\n3,2,1,4\n")
@@ -280,7 +281,7 @@ def test_comparisons_without_information_are_dropped(
         ("a,b,c\n0,1,\n", "not row numbers"),
     ],
 )
-def test_errors_of_comparisons(text: str, said: str, tmp_path: Path) -> None:
+def test_invalid_comparisons_raise(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(CommandError) as caught:
         read_comparisons(write(tmp_path / "t.csv", text), 4)
     assert said in str(caught.value)
@@ -292,7 +293,7 @@ def test_errors_of_comparisons(text: str, said: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["z.csv", "z.tsv", "z.csv.gz", "z.parquet", "z.feather", "z.npz", "z.npy"]
 )
-def test_what_is_written_can_be_read(name: str, tmp_path: Path) -> None:
+def test_written_points_can_be_read(name: str, tmp_path: Path) -> None:
     labels = None if name == "z.npy" else np.array(KINDS)
     write_points(tmp_path / name, VALUES, labels, "kind")
     table = read_table(tmp_path / name, None if name[-3:] in ("npy", "npz") else "kind")
@@ -301,7 +302,7 @@ def test_what_is_written_can_be_read(name: str, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_what_cannot_be_written(tmp_path: Path) -> None:
+def test_unsupported_output_raises(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="cannot be written"):
         check_format(tmp_path / "z.npy", has_labels=True)
     with pytest.raises(CommandError, match="cannot be written"):

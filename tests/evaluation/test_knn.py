@@ -23,12 +23,13 @@ def wrong_by_loop(
     return np.array(wrong)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 4, 7, 100])
-@pytest.mark.parametrize("n_classes", [2, 3, 9])
-@pytest.mark.parametrize("dtype", [int, str])
-def test_knn_error_is_the_loop(k: int, n_classes: int, dtype: type[np.floating]) -> None:
+@pytest.mark.parametrize(
+    ("k", "n_classes", "dtype"),
+    [(1, 2, int), (2, 3, str), (3, 9, int), (4, 3, int), (7, 9, str), (100, 2, str)],
+)
+def test_knn_error_matches_loop(k: int, n_classes: int, dtype: type[int | str]) -> None:
     rng = np.random.default_rng([k, n_classes])
-    X, y = rng.standard_normal((110, 2)), rng.integers(0, n_classes, 110).astype(dtype)
+    X, y = rng.standard_normal((110, 2)), np.array(rng.integers(0, n_classes, 110), dtype=dtype)
     read_only(X, y)
     data = X[:60], y[:60], X[60:], y[60:]
     wrong = wrong_by_loop(*data, k)
@@ -40,7 +41,7 @@ def test_knn_error_is_the_loop(k: int, n_classes: int, dtype: type[np.floating])
     assert knn_error(*data, k, sample_weight=weight) == pytest.approx(expected)
 
 
-def test_three_neighbours_are_the_default(blobs: tuple[NDArray, NDArray]) -> None:
+def test_knn_error_uses_three_neighbors_by_default(blobs: tuple[NDArray, NDArray]) -> None:
     X, y = blobs
     data = X[::2], y[::2], X[1::2], y[1::2]
     assert knn_error(*data) == wrong_by_loop(*data, 3).mean()
@@ -49,9 +50,27 @@ def test_three_neighbours_are_the_default(blobs: tuple[NDArray, NDArray]) -> Non
 @pytest.mark.parametrize(
     ("k", "winner"), [(1, "z"), (2, "z"), (3, "z"), (4, "m"), (5, "m"), (6, "a"), (7, "a")]
 )
-def test_a_tie_goes_to_the_class_with_the_nearest_point(k: int, winner: str) -> None:
+def test_ties_go_to_the_class_of_the_nearest_point(k: int, winner: str) -> None:
     X, y = np.arange(1.0, 8.0)[:, None], np.array(list("zmamaaz"))
     assert knn_error(X, y, [[0.0]], [winner], k) == 0
+
+
+@pytest.mark.parametrize("k", [1, 4, 100])
+def test_leave_one_out_matches_loop(k: int, rng: np.random.Generator) -> None:
+    X, y = rng.standard_normal((60, 2)), rng.integers(0, 3, 60).astype(str)
+    rest = [np.delete(np.arange(60), i) for i in range(60)]
+    errors = [knn_error(X[r], y[r], X[[i]], y[[i]], k) for i, r in enumerate(rest)]
+    assert knn_error(X, y, n_neighbors=k) == pytest.approx(np.mean(errors))
+    assert knn_error(X, y, n_neighbors=k, n_jobs=2) == pytest.approx(np.mean(errors))
+
+
+def test_leave_one_out_excludes_the_point_among_duplicates() -> None:
+    assert knn_error(np.zeros((4, 1)), list("abcd"), n_neighbors=1) == 1
+
+
+def test_knn_error_requires_both_test_arguments() -> None:
+    with pytest.raises(ValueError, match="X_test and y_test must be passed together"):
+        knn_error([[0.0], [1.0]], list("ab"), [[0.0]])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -78,7 +97,7 @@ def test_satisfied_share_counts_positive_margins(
         assert satisfied_share(metric, X, made) == pytest.approx(expected)
 
 
-def test_a_margin_of_zero_is_not_satisfied() -> None:
+def test_satisfied_share_excludes_margins_of_zero() -> None:
     X = np.array([[0.0], [1.0], [-1.0], [3.0]])
     comparisons = Comparisons.from_triplets([[0, 1, 2], [0, 1, 3]])
     assert satisfied_share(Metric(np.eye(1), np.ones(1)), X, comparisons) == 0.5

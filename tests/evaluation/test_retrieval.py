@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import tracemalloc
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, ndcg_score
 from sklearn.metrics.pairwise import euclidean_distances
 
-from boostmetric import knn_error
-from boostmetric.evaluation.retrieval import leave_one_out_error, retrieval_scores
+from boostmetric.evaluation.retrieval import retrieval_scores
 
 
 def by_loop(
@@ -40,31 +38,26 @@ def by_loop(
     return [*np.mean(rows, axis=0), len(rows)]
 
 
-@pytest.mark.parametrize("k", [1, 3, 10])
-@pytest.mark.parametrize("n_classes", [2, 7])
-@pytest.mark.parametrize("block", [1, 500, 1 << 22])
-def test_scores_are_the_loop(
-    k: int, n_classes: int, block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("boostmetric.evaluation.retrieval.MAX_DISTANCES", block)
+@pytest.mark.parametrize(
+    ("k", "n_classes", "max_distances"), [(1, 2, 1), (3, 7, 500), (10, 2, 500), (3, 7, 1 << 22)]
+)
+def test_scores_match_loop(k: int, n_classes: int, max_distances: int) -> None:
     rng = np.random.default_rng([k, n_classes])
     X, y = rng.standard_normal((50, 3)) + 1000, rng.integers(0, n_classes, 50).astype(str)
     read_only(X, y)
-    scores = retrieval_scores(X, y, k=k)
+    scores = retrieval_scores(X, y, k=k, max_distances=max_distances)
     assert scores == pytest.approx(by_loop(X, y, None, None, k))
     assert 0 < scores.map_at_r < scores.mean_average_precision < scores.ndcg < 1
     given = X[:30], y[:30], X[30:], y[30:]
-    assert retrieval_scores(*given, k=k) == pytest.approx(by_loop(*given, k))
+    scores = retrieval_scores(*given, k=k, max_distances=max_distances)
+    assert scores == pytest.approx(by_loop(*given, k))
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_queries_are_drawn_where_there_are_too_many(
-    alone: bool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("boostmetric.evaluation.retrieval.MAX_DISTANCES", 200)
+def test_queries_are_sampled(alone: bool, rng: np.random.Generator) -> None:
     X, y = rng.standard_normal((40, 2)), rng.integers(0, 3, 40)
     Q, z = (None, None) if alone else (rng.standard_normal((50, 2)), rng.integers(0, 3, 50))
-    scores = retrieval_scores(X, y, Q, z, max_queries=12, random_state=5)
+    scores = retrieval_scores(X, y, Q, z, max_queries=12, random_state=5, max_distances=200)
     chosen = np.random.RandomState(5).choice(40 if alone else 50, 12, replace=False)
     if Q is None or z is None:
         each = [
@@ -78,7 +71,7 @@ def test_queries_are_drawn_where_there_are_too_many(
     assert few == pytest.approx(by_loop(X, y, Q, z, 5))
 
 
-def test_average_precision_and_ndcg_are_scikit_learns(rng: np.random.Generator) -> None:
+def test_average_precision_and_ndcg_match_scikit_learn(rng: np.random.Generator) -> None:
     X, y = rng.standard_normal((40, 2)), rng.integers(0, 3, 40)
     Q, z = rng.standard_normal((9, 2)), rng.integers(0, 3, 9)
     relevant, scores = y == z[:, None], -np.sum((X - Q[:, None]) ** 2, axis=2)
@@ -88,7 +81,7 @@ def test_average_precision_and_ndcg_are_scikit_learns(rng: np.random.Generator) 
     assert found.ndcg == pytest.approx(ndcg_score(relevant, scores))
 
 
-def test_hand_computed() -> None:
+def test_scores_of_a_small_example() -> None:
     # From 0 the order is a b a b: precisions 1, ½, ⅔, ½ at the ranks 1 to 4.
     scores = retrieval_scores([[1], [2], [3], [4]], list("abab"), [[0]], ["a"], k=3)
     gain, ideal = 1 + 1 / 2, 1 + 1 / math.log2(3)
@@ -96,13 +89,13 @@ def test_hand_computed() -> None:
     assert tuple(scores) == pytest.approx(expected)
 
 
-def test_the_same_place_comes_in_the_order_of_rows() -> None:
+def test_ties_are_ranked_by_row() -> None:
     X = [[1.0], [1.0], [1.0]]
     assert retrieval_scores(X, list("abb"), [[0.0]], ["a"], k=1).precision == 1
     assert retrieval_scores(X, list("bab"), [[0.0]], ["a"], k=1).precision == 0
 
 
-def test_a_query_that_has_nothing_to_find_does_not_count() -> None:
+def test_queries_without_relevant_points_are_ignored() -> None:
     X, y = [[0.0], [1.0], [2.0]], list("aab")
     assert tuple(retrieval_scores(X, y, k=1)) == (1, 1, 1, 1, 1, 2)
     with pytest.raises(ValueError, match="No query has a point of its class"):
@@ -110,46 +103,43 @@ def test_a_query_that_has_nothing_to_find_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("k", [0, 3])
-def test_more_neighbours_than_there_are(k: int) -> None:
+def test_invalid_k_raises(k: int) -> None:
     message = f"k must be between 1 and the number of points, 2; got {k}."
     with pytest.raises(ValueError, match=message):
         retrieval_scores([[0.0], [1.0], [2.0]], list("aab"), k=k)
 
 
-@pytest.mark.parametrize("block", [1, 700, 5000])
-def test_no_more_than_a_block_of_distances_is_held(
-    block: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("max_distances", [1, 700, 5000])
+def test_max_distances_limits_blocks(
+    max_distances: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
 
-    def noted(one: NDArray, two: NDArray, **options: Any) -> NDArray:
+    def recorded(one: NDArray, two: NDArray, **options: Any) -> NDArray:
         sizes.append(len(one) * len(two))
         squares: NDArray = euclidean_distances(one, two, **options)
         return squares
 
-    monkeypatch.setattr("boostmetric.evaluation.retrieval.MAX_DISTANCES", block)
-    monkeypatch.setattr("boostmetric.evaluation.retrieval.euclidean_distances", noted)
-    retrieval_scores(rng.standard_normal((300, 2)), rng.integers(0, 3, 300))
+    monkeypatch.setattr("boostmetric.evaluation.retrieval.euclidean_distances", recorded)
+    X, y = rng.standard_normal((300, 2)), rng.integers(0, 3, 300)
+    retrieval_scores(X, y, max_distances=max_distances)
     assert sum(sizes) == 300 * 300
-    assert max(sizes) <= max(block, 300)
+    assert max(sizes) <= max(max_distances, 300)
 
 
-def test_memory_is_that_of_a_block(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("boostmetric.evaluation.retrieval.MAX_DISTANCES", 100_000)
+def test_memory_is_limited(rng: np.random.Generator) -> None:
     X, labels = rng.standard_normal((2000, 2)), rng.choice(["a" * 50, "b"], 2000)  # long names
-    retrieval_scores(X, labels, max_queries=1)  # what is imported or made once
+    retrieval_scores(X, labels, max_queries=1)  # imports
     tracemalloc.start()
-    retrieval_scores(X, labels)
+    retrieval_scores(X, labels, max_distances=100_000)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    # Half of the distances that there are; names for a block would take 20 MB.
+    # Half of all distances; the names of a block would take 20 MB.
     assert peak < 2000 * 2000 * 8 / 2
 
 
 @pytest.mark.parametrize("given", [(3, 2, None, None), (3, 2, 2, 2), (3, 3, 2, 3)])
-def test_as_many_labels_as_points(given: tuple[int, int, int | None, int | None]) -> None:
+def test_inconsistent_lengths_raise(given: tuple[int, int, int | None, int | None]) -> None:
     n, n_labels, q, q_labels = given
     queries = None if q is None else np.zeros((q, 1))
     labels = None if q_labels is None else np.zeros(q_labels)
@@ -157,21 +147,6 @@ def test_as_many_labels_as_points(given: tuple[int, int, int | None, int | None]
         retrieval_scores(np.zeros((n, 1)), np.zeros(n_labels), queries, labels, k=1)
 
 
-def test_queries_need_labels() -> None:
+def test_queries_require_labels() -> None:
     with pytest.raises(ValueError, match="X_query and y_query must be passed together"):
         retrieval_scores([[0.0], [1.0]], list("aa"), [[0.0]], k=1)
-
-
-@pytest.mark.parametrize("k", [1, 3, 4, 100])
-def test_leave_one_out_is_one_query_at_a_time(k: int, rng: np.random.Generator) -> None:
-    X, y = rng.standard_normal((60, 2)), rng.integers(0, 3, 60).astype(str)
-    rest = [np.delete(np.arange(60), i) for i in range(60)]
-    errors = [knn_error(X[r], y[r], X[[i]], y[[i]], k) for i, r in enumerate(rest)]
-    assert leave_one_out_error(X, y, k) == pytest.approx(np.mean(errors))
-    assert leave_one_out_error(X, y, k, n_jobs=2) == pytest.approx(np.mean(errors))
-
-
-def test_leave_one_out_of_duplicates_does_not_see_itself() -> None:
-    X, y = np.zeros((4, 1)), np.array(list("aabb"))
-    assert Counter(y)["a"] == 2
-    assert leave_one_out_error(X, np.array(list("abcd")), 1) == 1

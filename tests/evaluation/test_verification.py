@@ -26,14 +26,14 @@ def on_a_line(distances: NDArray) -> NDArray:
     return np.stack([np.zeros(len(distances)), distances], axis=1)[:, :, None]
 
 
-def told(distances: NDArray, threshold: float) -> NDArray:
+def predictions(distances: NDArray, threshold: float) -> NDArray:
     return np.array([1 if d <= threshold else -1 for d in distances])
 
 
 def values_by_scikit_learn(
     y: NDArray, predicted: NDArray, strategy: str, min_rate: float | None, beta: float
 ) -> float:
-    """What a strategy wants to be highest, and −1 where the other rate is too low."""
+    """The value that a strategy maximizes; −1 if the other rate is too low."""
     found = recall_score(y, predicted)
     refused = recall_score(y, predicted, pos_label=-1)
     if strategy == "accuracy":
@@ -54,29 +54,28 @@ CASES = [
 
 
 @pytest.mark.parametrize(("strategy", "min_rate", "beta"), CASES)
-@pytest.mark.parametrize("n_values", [3, 12, None])
-def test_every_strategy_is_the_best_of_all_thresholds(
-    strategy: str, min_rate: float | None, beta: float, n_values: int | None
+def test_strategies_match_exhaustive_search(
+    strategy: str, min_rate: float | None, beta: float
 ) -> None:
-    for seed in range(3):
+    for seed, n_values in enumerate((3, 12, None, 3, 12, None)):
         rng = np.random.default_rng(seed)
         y = np.where(rng.permutation(25) < 10, 1, -1)
         distances = np.abs(rng.normal(size=25)) + 0.5 * (y < 0)
-        if n_values is not None:  # many at the same distance
+        if n_values is not None:  # with ties
             distances = np.ceil(distances * n_values / distances.max())
         pairs = on_a_line(distances)
         verifier = PairVerifier().calibrate_threshold(
             pairs, y, strategy=strategy, min_rate=min_rate, beta=beta
         )
-        options = [told(distances, at) for at in (-1.0, *sorted(set(distances)))]
+        options = [predictions(distances, at) for at in (-1.0, *sorted(set(distances)))]
         values = [values_by_scikit_learn(y, each, strategy, min_rate, beta) for each in options]
         best = [each for each, v in zip(options, values, strict=True) if np.isclose(v, max(values))]
-        # From that which accepts the fewest to that which accepts the most.
+        # They are ordered by the number of accepted pairs.
         expected = best[-1 if strategy == "max_tnr" else 0]
         assert verifier.predict(pairs).tolist() == expected.tolist()
 
 
-def test_a_threshold_is_half_way_between_two_distances() -> None:
+def test_thresholds_are_midpoints() -> None:
     pairs = on_a_line(np.array([1.0, 2.0, 4.0, 7.0]))
 
     def threshold(y: list[int], **options: Any) -> float:
@@ -84,7 +83,7 @@ def test_a_threshold_is_half_way_between_two_distances() -> None:
 
     assert threshold([1, 1, -1, -1]) == 3
     assert threshold([1, 1, 1, -1]) == 5.5
-    # Accepting one or three is as good: two are right wherever it is, and the fewest win.
+    # Accepting one pair or three is equally good; the fewest win.
     assert threshold([1, -1, 1, -1]) == 1.5
     assert threshold([-1, 1, -1, -1]) == np.nextafter(1, 0)  # none
     assert threshold([-1, 1, 1, 1]) == 7  # all
@@ -93,7 +92,7 @@ def test_a_threshold_is_half_way_between_two_distances() -> None:
 
 
 @pytest.mark.parametrize("low", [0.0, 1.0, 1e-300, 5e-324, 1e300])
-def test_of_neighbouring_numbers_too(low: float) -> None:
+def test_thresholds_separate_consecutive_floats(low: float) -> None:
     scores = np.array([np.nextafter(low, np.inf), low])
     cut = best_cut(scores, np.array([True, False]))
     assert scores[0] >= cut > scores[1]
@@ -101,7 +100,7 @@ def test_of_neighbouring_numbers_too(low: float) -> None:
     assert none > scores.max()
 
 
-def test_points_of_the_same_place() -> None:
+def test_thresholds_of_equal_distances() -> None:
     pairs = on_a_line(np.zeros(4))
     verifier = PairVerifier().calibrate_threshold(pairs, [1, -1, -1, -1])
     assert verifier.predict(pairs).tolist() == [-1, -1, -1, -1]
@@ -110,13 +109,16 @@ def test_points_of_the_same_place() -> None:
     assert verifier.predict(pairs).tolist() == [1, 1, 1, 1]
 
 
-def test_single_precision_is_compared_exactly(rng: np.random.Generator) -> None:
+def test_float32_distances_are_compared_exactly(rng: np.random.Generator) -> None:
     X = rng.random((40, 3), dtype=np.float32)
     pairs = np.arange(40).reshape(20, 2)
     distances = PairVerifier().pair_distance(pairs, X)
     for distance in distances:
         verifier = PairVerifier().set_threshold(np.nextafter(float(distance), 0))
-        assert verifier.predict(pairs, X).tolist() == told(distances, verifier.threshold_).tolist()
+        assert (
+            verifier.predict(pairs, X).tolist()
+            == predictions(distances, verifier.threshold_).tolist()
+        )
         assert (verifier.predict(pairs, X) == 1).sum() == (distances < distance).sum()
 
 
@@ -130,7 +132,7 @@ METRICS: dict[str, Callable[[NDArray, NDArray], Any]] = {
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_any_metric_by_loop(
+def test_methods_match_loop(
     name: str, blobs: tuple[NDArray, NDArray], rng: np.random.Generator
 ) -> None:
     X, y = blobs
@@ -143,7 +145,7 @@ def test_any_metric_by_loop(
     assert verifier.pair_distance(pairs, X) == pytest.approx(distances)
     assert verifier.pair_score(pairs, X) == pytest.approx(-distances)
     assert verifier.decision_function(pairs, X) == pytest.approx(2 - distances)
-    assert verifier.predict(X[pairs]).tolist() == told(distances, 2).tolist()
+    assert verifier.predict(X[pairs]).tolist() == predictions(distances, 2).tolist()
     if name == "BoostMetric":
         assert metric.pair_distance(pairs, X) == pytest.approx(distances)
 
@@ -160,31 +162,31 @@ def test_sparse_points_and_texts() -> None:
     assert verifier.pair_distance(pairs, texts) == pytest.approx(plain.pair_distance(pairs, dense))
 
 
-def test_roc_and_equal_errors(rng: np.random.Generator) -> None:
+def test_roc_and_equal_error_rate(rng: np.random.Generator) -> None:
     y = np.where(rng.random(300) < 0.4, 1, -1)
     distances = np.round(np.abs(rng.normal(size=300)) + 0.8 * (y < 0), 1)
     pairs = on_a_line(distances)
     curve = PairVerifier().roc(pairs, y)
     for accepted, found, threshold in zip(*curve, strict=True):
-        same = told(pairs[:, 1, 0], threshold) == 1
+        same = predictions(pairs[:, 1, 0], threshold) == 1
         assert accepted == pytest.approx(same[y == -1].mean())
         assert found == pytest.approx(same[y == 1].mean())
     assert auc(curve.fpr, curve.tpr) == pytest.approx(roc_auc_score(y, -distances))
     error = PairVerifier().equal_error_rate(pairs, y)
     assert error == equal_error(curve.fpr, curve.tpr)
-    # On the curve between two thresholds, where the two errors are the same.
+    # Both errors are equal at this point of the curve.
     assert np.interp(error, curve.fpr, curve.tpr) == pytest.approx(1 - error)
 
 
 @pytest.mark.parametrize(
     ("y", "expected"), [([1, 1, -1, -1], 0.0), ([-1, -1, 1, 1], 1.0), ([1, -1, 1, -1], 0.5)]
 )
-def test_equal_errors_by_hand(y: list[int], expected: float) -> None:
+def test_equal_error_rate_of_small_examples(y: list[int], expected: float) -> None:
     pairs = on_a_line(np.array([1.0, 2.0, 3.0, 4.0]))
     assert PairVerifier().equal_error_rate(pairs, y) == pytest.approx(expected)
 
 
-def test_it_can_be_pickled(blobs: tuple[NDArray, NDArray]) -> None:
+def test_verifier_can_be_pickled(blobs: tuple[NDArray, NDArray]) -> None:
     metric = Metric(np.eye(5), np.arange(5.0))
     verifier = PairVerifier(metric).set_threshold(2)
     copy = pickle.loads(pickle.dumps(verifier))
@@ -248,7 +250,7 @@ PAIRS = on_a_line(np.array([1.0, 2.0, 3.0]))
         ),
     ],
 )
-def test_bad_calibrations(options: dict[str, Any], message: str) -> None:
+def test_invalid_calibrations_raise(options: dict[str, Any], message: str) -> None:
     given: dict[str, Any] = {"pairs": PAIRS, "y": [1, 1, -1], **options}
     with pytest.raises(ValueError) as error:
         PairVerifier().calibrate_threshold(**given)
@@ -281,13 +283,13 @@ def test_bad_calibrations(options: dict[str, Any], message: str) -> None:
         ([[0, -1]], [[0.0]], "Row index -1 is out of bounds for X with 1 rows."),
     ],
 )
-def test_bad_pairs(pairs: Any, X: Any, message: str) -> None:
+def test_invalid_pairs_raise(pairs: Any, X: Any, message: str) -> None:
     with pytest.raises(ValueError) as error:
         split_pairs(pairs, X)
     assert str(error.value) == message
 
 
-def test_other_errors() -> None:
+def test_invalid_verifiers_raise() -> None:
     message = "This PairVerifier has no threshold yet"
     for method in (PairVerifier().predict, PairVerifier().decision_function):
         with pytest.raises(NotFittedError, match=message):
@@ -296,7 +298,7 @@ def test_other_errors() -> None:
         with pytest.raises(ValueError, match=f"threshold must be finite, got {threshold}"):
             PairVerifier().set_threshold(threshold)
     with pytest.raises(TypeError, match=r"metric must be a Metric, a fitted estimator"):
-        PairVerifier("euclidean").pair_distance(PAIRS)  # type: ignore[arg-type]
+        PairVerifier("euclidean").pair_distance(PAIRS)
     with pytest.raises(NotFittedError):
         PairVerifier(PCA()).pair_distance(PAIRS)
     with pytest.raises(ValueError, match="contains NaN"):

@@ -31,7 +31,7 @@ matplotlib = pytest.importorskip("matplotlib")
 # old matplotlib, new pyparsing
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
-Labelled = tuple[NDArray, NDArray]
+Labeled = tuple[NDArray, NDArray]
 DISPLAYS = [ConvergenceDisplay, SpectrumDisplay, ProjectionDisplay, PairDistanceDisplay]
 
 
@@ -46,17 +46,17 @@ def pyplot() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def wine() -> Labelled:
+def wine() -> Labeled:
     X, y = load_wine(return_X_y=True)
     return X, y
 
 
 @pytest.fixture(scope="module")
-def learner(wine: Labelled) -> BoostMetric:
+def learner(wine: Labeled) -> BoostMetric:
     return BoostMetric(max_iter=15, n_passes=2).fit(*wine)
 
 
-def display_of(kind: Any, estimator: Any, wine: Labelled, **options: Any) -> Any:
+def display_of(kind: Any, estimator: Any, wine: Labeled, **options: Any) -> Any:
     data = () if kind in (ConvergenceDisplay, SpectrumDisplay) else wine
     return kind.from_estimator(estimator, *data, **options)
 
@@ -73,7 +73,7 @@ def legend(axes: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", DISPLAYS)
-def test_axes_and_titles(kind: Any, learner: BoostMetric, wine: Labelled, pyplot: Any) -> None:
+def test_axes_and_titles(kind: Any, learner: BoostMetric, wine: Labeled, pyplot: Any) -> None:
     display = display_of(kind, learner, wine, title="wine.csv, $x^$")
     display.figure_.canvas.draw()
     assert display.figure_.get_suptitle() == "wine.csv, $x^$"
@@ -92,8 +92,8 @@ def test_axes_and_titles(kind: Any, learner: BoostMetric, wine: Labelled, pyplot
 
 
 @pytest.mark.parametrize("kind", DISPLAYS)
-def test_a_loaded_metric_is_drawn_like_the_estimator(
-    kind: Any, learner: BoostMetric, wine: Labelled, tmp_path: Path
+def test_loaded_metrics_give_the_same_picture(
+    kind: Any, learner: BoostMetric, wine: Labeled, tmp_path: Path
 ) -> None:
     learner.metric_.save(tmp_path / "metric")
     pictures = []
@@ -105,12 +105,13 @@ def test_a_loaded_metric_is_drawn_like_the_estimator(
 
 
 @pytest.mark.parametrize("kind", DISPLAYS)
-def test_an_unfitted_estimator_is_rejected(kind: Any, wine: Labelled) -> None:
+def test_unfitted_estimators_raise(kind: Any, wine: Labeled) -> None:
     with pytest.raises(NotFittedError):
         display_of(kind, BoostMetric(), wine)
 
 
-def test_without_matplotlib_the_error_says_what_to_install() -> None:
+@pytest.mark.slow
+def test_missing_matplotlib_is_reported() -> None:
     script = """
 import sys
 sys.modules["matplotlib"] = None
@@ -135,7 +136,7 @@ for draw in (
 # Convergence
 
 
-def test_each_pass_has_a_curve_of_the_objective_and_lambda_max(learner: BoostMetric) -> None:
+def test_convergence_has_a_curve_per_pass(learner: BoostMetric) -> None:
     display = ConvergenceDisplay.from_estimator(learner)
     history = learner.history_
     for axes, name in zip(display.ax_, ("objective", "lambda_max"), strict=True):
@@ -147,7 +148,7 @@ def test_each_pass_has_a_curve_of_the_objective_and_lambda_max(learner: BoostMet
         assert texts(axes) == [" pass 2"]
 
 
-def test_the_duality_gap_is_drawn_if_it_was_computed(wine: Labelled) -> None:
+def test_convergence_shows_a_known_duality_gap(wine: Labeled) -> None:
     learner = BoostMetric(solver="totally_corrective", tol=1e-9, max_iter=60).fit(*wine)
     axes = ConvergenceDisplay.from_estimator(learner).ax_[1]
     assert axes.get_ylabel() == "Duality gap / objective"
@@ -158,7 +159,7 @@ def test_the_duality_gap_is_drawn_if_it_was_computed(wine: Labelled) -> None:
     assert axes.lines[0].get_ydata() == pytest.approx(expected)
 
 
-def test_errors_of_the_convergence(learner: BoostMetric, wine: Labelled) -> None:
+def test_convergence_requires_a_history(learner: BoostMetric, wine: Labeled) -> None:
     chosen = BoostMetricCV([{"max_iter": 2}], n_splits=1, random_state=0).fit(*wine)
     for source in (chosen, Metric(np.eye(2), np.ones(2))):
         with pytest.raises(ValueError, match="has no history of its fit"):
@@ -171,7 +172,7 @@ def test_errors_of_the_convergence(learner: BoostMetric, wine: Labelled) -> None
 # Spectrum
 
 
-def test_the_spectrum_is_that_of_the_matrix(learner: BoostMetric, wine: Labelled) -> None:
+def test_spectrum_matches_the_matrix(learner: BoostMetric, wine: Labeled) -> None:
     left, right = SpectrumDisplay.from_estimator(learner, n_features=3).ax_
     M = learner.get_mahalanobis_matrix()
     shares = np.linalg.eigvalsh(M)[::-1][: len(left.patches)] / np.trace(M)
@@ -188,7 +189,7 @@ def test_the_spectrum_is_that_of_the_matrix(learner: BoostMetric, wine: Labelled
     assert right.get_title() == "Top 3 of 13 features"
 
 
-def test_names_of_features_are_those_of_the_metric_or_given() -> None:
+def test_spectrum_shows_feature_names() -> None:
     metric = Metric(np.eye(2), np.array([1.0, 4.0]), feature_names=("$a^$", "b$" + 40 * "b"))
     display = SpectrumDisplay.from_estimator(metric)
     display.figure_.canvas.draw()
@@ -200,7 +201,7 @@ def test_names_of_features_are_those_of_the_metric_or_given() -> None:
         SpectrumDisplay.from_estimator(metric, feature_names=["u", "v", "w"])
 
 
-def test_errors_of_the_spectrum(wine: Labelled) -> None:
+def test_spectrum_requires_a_nonzero_metric(wine: Labeled) -> None:
     with pytest.raises(
         ValueError, match=r"StandardScaler has no metric_\. Pass a fitted BoostMetr"
     ):
@@ -212,7 +213,7 @@ def test_errors_of_the_spectrum(wine: Labelled) -> None:
 # Projection
 
 
-def test_the_planes_are_those_of_largest_variance(learner: BoostMetric, wine: Labelled) -> None:
+def test_projection_uses_principal_axes(learner: BoostMetric, wine: Labeled) -> None:
     X, y = wine
     display = ProjectionDisplay.from_estimator(learner, X, y)
     for axes, points in zip(display.ax_, (X, X @ learner.components_.T), strict=True):
@@ -227,9 +228,7 @@ def test_the_planes_are_those_of_largest_variance(learner: BoostMetric, wine: La
 
 
 @pytest.mark.parametrize("n_classes", [3, 20, 21])
-def test_each_class_has_a_color_and_an_entry_in_the_legend(
-    n_classes: int, rng: np.random.Generator
-) -> None:
+def test_projection_has_a_color_per_class(n_classes: int, rng: np.random.Generator) -> None:
     y = rng.permutation(60) % n_classes
     X = np.column_stack([10.0 * y, rng.normal(size=60)])
     metric, names = Metric(np.eye(2), np.ones(2)), np.array([f"$c^${i:02}" for i in y])
@@ -251,7 +250,7 @@ def test_each_class_has_a_color_and_an_entry_in_the_legend(
         assert texts(axes) == ["21 classes, colors repeat"]
 
 
-def test_a_sample_of_many_points_is_drawn_with_a_note(rng: np.random.Generator) -> None:
+def test_projection_samples_many_points(rng: np.random.Generator) -> None:
     X, metric = rng.normal(size=(300, 4)), Metric(np.eye(4), np.ones(4))
     for _ in range(2):
         display = ProjectionDisplay.from_estimator(metric, X, max_points=100)
@@ -262,7 +261,7 @@ def test_a_sample_of_many_points_is_drawn_with_a_note(rng: np.random.Generator) 
     assert texts(whole.ax_[1]) == []
 
 
-def test_one_dimension_and_identical_points() -> None:
+def test_projection_of_degenerate_points() -> None:
     X = np.zeros((5, 3))
     X[:, 0] = np.arange(5)
     display = ProjectionDisplay.from_estimator(Metric(np.eye(3)[:, :1], np.ones(1)), X)
@@ -272,7 +271,7 @@ def test_one_dimension_and_identical_points() -> None:
     assert identical.variances.tolist() == [[0, 0], [0, 0]]
 
 
-def test_sparse_points_and_frames_in_a_pipeline(rng: np.random.Generator) -> None:
+def test_sparse_matrices_and_frames(rng: np.random.Generator) -> None:
     X, y = rng.normal(size=(50, 8)) * (rng.random((50, 8)) < 0.4), np.arange(50) % 3
     metric = Metric(np.eye(8), rng.random(8))
     for kind in (ProjectionDisplay, PairDistanceDisplay):
@@ -289,7 +288,7 @@ def test_sparse_points_and_frames_in_a_pipeline(rng: np.random.Generator) -> Non
     assert frame.after == pytest.approx(array.after)
 
 
-def test_data_that_does_not_fit(learner: BoostMetric, wine: Labelled) -> None:
+def test_inconsistent_data_raises(learner: BoostMetric, wine: Labeled) -> None:
     X, y = wine
     for kind in (ProjectionDisplay, PairDistanceDisplay):
         with pytest.raises(ValueError, match="inconsistent numbers of samples"):
@@ -301,7 +300,7 @@ def test_data_that_does_not_fit(learner: BoostMetric, wine: Labelled) -> None:
 # Pairs
 
 
-def test_distances_of_all_pairs(learner: BoostMetric, wine: Labelled) -> None:
+def test_pair_distances_match_loop(learner: BoostMetric, wine: Labeled) -> None:
     X, y = wine
     display = PairDistanceDisplay.from_estimator(learner, X, y)
     i, j = np.triu_indices(len(X), 1)
@@ -319,7 +318,7 @@ def test_distances_of_all_pairs(learner: BoostMetric, wine: Labelled) -> None:
         assert areas == pytest.approx([1, 1])
 
 
-def test_the_roc_curve_by_hand() -> None:
+def test_roc_curve_of_a_small_example() -> None:
     similar = np.array([True, True, False, False])
     display = PairDistanceDisplay(np.array([1, 2, 3, 4.0]), np.array([1, 2, 0, 1.0]), similar)
     (axes,) = display.plot(kind="roc").ax_
@@ -327,13 +326,13 @@ def test_the_roc_curve_by_hand() -> None:
         "Learned, EER 75% (AUC = 0.12)",
         "Euclidean, EER 0% (AUC = 1.00)",
     ]
-    # One dissimilar pair has the smallest distance; then one of either kind the same one.
+    # A dissimilar pair has the smallest distance; then one of each kind are tied.
     corners = [(0, 0), (0.5, 0), (1, 0.5), (1, 1)]
     assert axes.lines[0].get_xydata() == pytest.approx(np.array(corners))
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("False positive rate", "True positive rate")
 
 
-def test_pairs_of_several_labels_are_similar_if_they_share_one(rng: np.random.Generator) -> None:
+def test_multilabel_pairs_with_a_common_label_are_similar(rng: np.random.Generator) -> None:
     Y = (rng.random((40, 4)) < 0.3).astype(int)
     X = Y + rng.normal(size=Y.shape)
     metric = Metric(np.eye(4), np.ones(4))
@@ -348,11 +347,11 @@ def test_pairs_of_several_labels_are_similar_if_they_share_one(rng: np.random.Ge
     assert len(sample.similar) == 20 * 19 // 2
 
 
-def test_errors_of_pairs(learner: BoostMetric, wine: Labelled) -> None:
+def test_invalid_pair_distances_raise(learner: BoostMetric, wine: Labeled) -> None:
     X, _ = wine
-    with pytest.raises(ValueError, match="all 6 pairs of 4 points are similar"):
+    with pytest.raises(ValueError, match="all 6 pairs are similar"):
         PairDistanceDisplay.from_estimator(learner, X[:4], list("aaaa"))
-    with pytest.raises(ValueError, match="all 6 pairs of 4 points are dissimilar"):
+    with pytest.raises(ValueError, match="all 6 pairs are dissimilar"):
         PairDistanceDisplay.from_estimator(learner, X[:4], list("abcd"))
     with pytest.raises(ValueError, match="The 'kind' parameter must be 'histogram' or 'roc'"):
         PairDistanceDisplay.from_estimator(learner, *wine, kind="pie")

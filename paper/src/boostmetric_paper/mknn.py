@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from boostmetric.data.labels import single_labels
 from boostmetric.data.pairs import split_pairs
-from boostmetric.evaluation.verification import PairClassifier, Transformer
+from boostmetric.evaluation.verification import PairClassifier
 
 MAX_NEIGHBORS = 1 << 20
 """Neighbors whose classes are counted at a time, which bounds memory."""
@@ -57,7 +57,7 @@ class MkNN(PairClassifier, BaseEstimator):
         self,
         n_neighbors: int = 10,
         *,
-        metric: Transformer | None = None,
+        metric: Any = None,
         n_jobs: int | None = None,
     ) -> None:
         self.n_neighbors = n_neighbors

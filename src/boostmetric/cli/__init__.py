@@ -1,7 +1,7 @@
 """The command `boostmetric`.
 
-`app` lists the commands, each in a module of its own. These modules import typer only; numpy,
-pandas and scikit-learn are imported when a command runs, so that help and usage errors are quick.
+The modules import typer only. NumPy, pandas, scikit-learn and rich are imported when a command
+runs, so that help and usage errors are quick.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def main(argv: list[str] | None = None) -> int:
 
     Parameters
     ----------
-    argv : the arguments; None is those of the program
+    argv : the arguments. Default: those of the program
 
     Examples
     --------
@@ -25,17 +25,16 @@ def main(argv: list[str] | None = None) -> int:
     0
     """
     try:
-        from boostmetric.cli.app import app
-        from boostmetric.cli.console import run
+        from boostmetric.cli.app import run
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("typer", "rich"):
+        if error.name != "typer":
             raise
         print(
-            f"Error: the command line requires {error.name}. Install it with: "
+            "Error: the command line requires typer. Install it with: "
             "pip install 'boostmetric[cli]'",
             file=sys.stderr,
         )
         return 1
     except KeyboardInterrupt:
         return 130
-    return run(app, argv)
+    return run(argv)

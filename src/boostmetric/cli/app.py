@@ -1,21 +1,19 @@
-"""The application: all commands, and the options of `boostmetric` itself."""
+"""The application: all commands, the options of `boostmetric` itself, and exit codes."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
 from boostmetric._version import __version__
-from boostmetric.cli.compare import compare
-from boostmetric.cli.demo import demo
+from boostmetric.cli.compare import compare, demo
+from boostmetric.cli.console import CommandError, say
 from boostmetric.cli.evaluate import evaluate
 from boostmetric.cli.fit import fit
-from boostmetric.cli.inspect import inspect
-from boostmetric.cli.neighbors import neighbors
-from boostmetric.cli.plot import plot
-from boostmetric.cli.transform import transform
+from boostmetric.cli.metric_commands import inspect, neighbors, plot, transform
 
 app = typer.Typer(
     epilog="Example: boostmetric fit wine.csv --label class --init scale -o wine.bm",
@@ -58,3 +56,46 @@ def _boostmetric(
     Results are written to standard output, progress and messages to standard error. Exit codes:
     0 success, 1 failure, 2 usage error, 130 Ctrl-C.
     """
+
+
+def run(argv: list[str] | None) -> int:
+    """Run the application and return its exit code; failures become one line on standard error."""
+
+    def show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+        if issubclass(category, UserWarning):
+            say(f"Warning: {' '.join(str(message).split())}")
+
+    # Importing rich takes as long as everything else that the list of commands and usage errors
+    # need. Help of a command uses it, for options in groups.
+    group = cast(Any, typer.main.get_command(app))
+    group.rich_markup_mode = None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)
+            # Some packages have warnings that are both; these are for developers.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            warnings.showwarning = cast(Any, show_warning)
+            group.main(argv, prog_name="boostmetric")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    except KeyboardInterrupt:
+        return 130
+    except MemoryError:
+        message = "not enough memory. Use fewer points or features."
+    except ModuleNotFoundError as error:
+        message = f"{error}. Install it, for example with: pip install 'boostmetric[cli]'"
+    except (FloatingPointError, OverflowError, ZeroDivisionError) as error:
+        message = (
+            f"the computation failed ({error}). Are some values extremely large or small? Rescale "
+            "the features, or use --init scale."
+        )
+    except (CommandError, ArithmeticError, ImportError, OSError, ValueError) as error:
+        message = str(error)
+    except RuntimeError as error:
+        from boostmetric.engines import EngineError
+
+        if not isinstance(error, EngineError):
+            raise
+        message = str(error)
+    say(f"Error: {' '.join(message.split())}")
+    return 1

@@ -6,28 +6,36 @@ import logging
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 import typer
 
 from boostmetric.cli import options as o
-from boostmetric.cli.console import CommandError, UsageError, check_output, say, show
+from boostmetric.cli.console import CommandError, FitProgress, UsageError, check_output, say, show
 
 if TYPE_CHECKING:
     from boostmetric.cli.tables import Table
     from boostmetric.metric import Metric
     from boostmetric.problem import Comparisons
 
-MAX_SUMMARY_POINTS = 5000
-"""Points of the leave-one-out error after a fit; 5,000 of 100 features take about a second."""
+Loss = Literal["logistic", "exponential", "squared_hinge", "smoothed_hinge", "hinge"]
+Init = Literal["scale", "whiten", "pca", "lda"]
+Solver = Literal["stagewise", "totally_corrective"]
+Regularizer = Literal["trace", "frobenius"]
 
-Loss = StrEnum("Loss", ["logistic", "exponential", "squared_hinge", "smoothed_hinge", "hinge"])
-Init = StrEnum("Init", ["scale", "whiten", "pca", "lda"])
-Solver = StrEnum("Solver", ["stagewise", "totally_corrective"])
-Regularizer = StrEnum("Regularizer", ["trace", "frobenius"])
+ENDINGS = {
+    "NO_DIRECTION": "Finished: no further direction lowers the objective.",
+    "STALLED": "Finished: further directions would hardly change the metric.",
+    "MAX_ITER": "Stopped at the limit of --max-iter; increase it if the error still decreases.",
+    "CONVERGED": "Converged to the optimum.",
+    "STOPPED": "Stopped early: the error on held-out data no longer decreased.",
+    "UNBOUNDED": "Finished: all comparisons are satisfied.",
+    "FAILED": "Failed: the loss returned NaN; the metric is that of the step before.",
+    "INTERRUPTED": "Stopped by Ctrl-C; the metric has what was learned so far.",
+}
+"""How a fit ended, by the name of `Status`, in terms of the command line's options."""
 
 # None is the default of BoostMetric, which help shows as a text.
 model = partial(typer.Option, rich_help_panel="Model", show_default=False)
@@ -58,10 +66,11 @@ def fit(
     ] = False,
     init: Annotated[
         Init | None,
-        model(metavar="NAME", help=f"Transformation to start from: {', '.join(Init)}."),
+        model(metavar="NAME", help=f"Transformation to start from: {', '.join(get_args(Init))}."),
     ] = None,
     loss: Annotated[
-        Loss | None, model(metavar="NAME", help=f"{', '.join(Loss)}.", show_default="logistic")
+        Loss | None,
+        model(metavar="NAME", help=f"{', '.join(get_args(Loss))}.", show_default="logistic"),
     ] = None,
     neighbors: Annotated[
         int | None, model(min=1, metavar="K", help="Targets per point.", show_default="3")
@@ -92,7 +101,7 @@ def fit(
     ] = None,
     alpha: Annotated[
         float | None,
-        expert(min=0, max=1, metavar="X", help="Relative strength.", show_default="1e-07"),
+        expert(min=0, metavar="X", help="Relative strength, below 1.", show_default="1e-07"),
     ] = None,
     engine: Annotated[
         str | None,
@@ -120,6 +129,8 @@ def fit(
         raise UsageError("--label or --comparisons is required.")
     if dropna and comparisons is not None:
         raise UsageError("--dropna cannot be used with --comparisons, which number the rows.")
+    if alpha is not None and alpha >= 1:
+        raise UsageError("--alpha must be less than 1.")
     if resume and checkpoint is None:
         raise UsageError("--resume requires --checkpoint.")
     if checkpoint is not None:
@@ -140,11 +151,7 @@ def fit(
         "engine": engine,
         "checkpoint": checkpoint,
     }
-    parameters = {
-        name: value.value if isinstance(value, StrEnum) else value
-        for name, value in parameters.items()
-        if value is not None
-    }
+    parameters = {name: value for name, value in parameters.items() if value is not None}
     if choose and (parameters or comparisons):
         raise UsageError(
             "--choose finds the settings from labels. Leave out --comparisons, --checkpoint and "
@@ -157,7 +164,7 @@ def fit(
     from boostmetric.cli.tables import read_comparisons, read_table
 
     table = read_table(data, label, column, drop, sep=sep, decimal=decimal, dropna=dropna)
-    if init not in (None, Init.scale) and not isinstance(table.X, np.ndarray):
+    if init not in (None, "scale") and not isinstance(table.X, np.ndarray):
         raise CommandError(f"--init {init} does not support sparse data; use --init scale.")
     compared = None
     if comparisons is not None:
@@ -192,7 +199,6 @@ def _fit(
     table: Table, compared: Comparisons | None, quiet: bool, parameters: dict[str, Any]
 ) -> tuple[Metric, str, bool]:
     """The metric, how the fit ended, and whether Ctrl-C ended it."""
-    from boostmetric.cli.progress import FitProgress
     from boostmetric.estimators import BoostMetric, listening
     from boostmetric.solvers import Status
 
@@ -201,21 +207,22 @@ def _fit(
         with FitProgress(quiet) as progress, listening(progress):
             learner.fit(table.X, table.labels, comparisons=compared)
     except KeyboardInterrupt:
-        say("Interrupted before anything was learned; nothing was saved.")
+        say("Interrupted; nothing was saved.")
         raise typer.Exit(130) from None
     status = learner.status_
     interrupted = progress.interrupted and status is Status.STOPPED
+    ending = ENDINGS["INTERRUPTED" if interrupted else status.name]
     n_comparisons = (learner.metric_.origin or {}).get("n_comparisons", 0)
     rank, D = learner.components_.shape
     text = (
         f"Learned a metric of rank {rank} over {D} features from {n_comparisons:,} comparisons, "
-        f"{learner.n_iter_} directions. "
+        f"{learner.n_iter_} directions. {ending}"
     )
-    return learner.metric_, text + ending_of(status, interrupted), interrupted
+    return learner.metric_, text, interrupted
 
 
 def _choose(table: Table, quiet: bool, common: dict[str, Any]) -> tuple[Metric, str]:
-    """The metric of `BoostMetricCV`, and what it has chosen; its log becomes readable lines."""
+    """The metric of `BoostMetricCV`, and its settings; its log becomes readable lines."""
     from boostmetric.estimators import RECIPE, BoostMetricCV
 
     class Lines(logging.Handler):
@@ -259,48 +266,33 @@ def describe(candidate: Mapping[str, Any]) -> str:
     )
 
 
-def ending_of(status: Any, interrupted: bool = False) -> str:
-    """How a fit ended, in terms of the command line's options."""
-    endings = {
-        "NO_DIRECTION": "Finished: no further direction lowers the objective.",
-        "STALLED": "Finished: further directions would hardly change the metric.",
-        "MAX_ITER": "Stopped at the limit of --max-iter; increase it if the error still decreases.",
-        "CONVERGED": "Converged to the optimum.",
-        "STOPPED": "Stopped early: the error on held-out data no longer decreased.",
-        "UNBOUNDED": "Finished: all comparisons are satisfied.",
-    }
-    if interrupted:
-        return "Stopped by Ctrl-C; the metric has what was learned so far."
-    return endings.get(status.name, status.value)
-
-
 def _quality(metric: Metric, table: Table, compared: Comparisons | None, seed: int) -> str:
     """One line with the quality on the training data: raw, standardized and learned."""
     import numpy as np
 
     from boostmetric.cli.evaluate import distances, share_satisfied
-    from boostmetric.evaluation.retrieval import leave_one_out_error
+    from boostmetric.evaluation import knn_error
 
-    n, what = table.X.shape[0], "on the training data (leave-one-out)"
-    if table.labels is not None and n > MAX_SUMMARY_POINTS:
-        rows = np.random.default_rng(seed).choice(n, MAX_SUMMARY_POINTS, replace=False)
+    n, scope = table.X.shape[0], "the training data"
+    max_points = 5000  # with 100 features these take about a second
+    if table.labels is not None and n > max_points:
+        rows = np.random.default_rng(seed).choice(n, max_points, replace=False)
         table = replace(table, X=table.X[rows], labels=table.labels[rows])
-        what = f"on {MAX_SUMMARY_POINTS:,} of {n:,} training points (leave-one-out)"
+        scope = f"{max_points:,} of {n:,} training points"
     try:
         X, y = table.dense().X, table.labels
     except CommandError:  # too large
         return "The error was not computed: the table is too large."
-    transforms = distances(X, metric)
+    values = dict[str, float]()
+    for name, f in distances(X, metric).items():
+        if y is not None:
+            values[name] = knn_error(f(X), y)
+        else:
+            assert compared is not None
+            values[name] = share_satisfied(f(X), compared)
+    text = ", ".join(f"{100 * value:.1f}% {name}" for name, value in values.items())
     if y is None:
-        assert compared is not None
-        shares = {name: share_satisfied(f(X), compared) for name, f in transforms.items()}
-        return f"Training comparisons satisfied: {_percentages(shares)}."
-    errors = {name: leave_one_out_error(f(X), y) for name, f in transforms.items()}
-    text = f"3-NN error {what}: {_percentages(errors)}."
-    if errors["learned"] > errors["standardized"]:
-        text += " Standardized features do better; try --init scale or --choose."
-    return text
-
-
-def _percentages(values: Mapping[str, float]) -> str:
-    return ", ".join(f"{100 * value:.1f}% {name}" for name, value in values.items())
+        return f"Training comparisons satisfied: {text}."
+    is_worse = values["learned"] > values["standardized"]
+    advice = " Standardized features do better; try --init scale or --choose." if is_worse else ""
+    return f"3-NN error on {scope} (leave-one-out): {text}.{advice}"

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
-
-Kind = StrEnum("Kind", ["triplets", "quadruplets", "pairs"])
-"""Kinds of comparisons."""
 
 SVMLIGHT = (".svm", ".svmlight", ".libsvm")
 """Suffixes of svmlight files."""
 
-# Files that a command reads, and options of the panel about tables.
 argument = partial(typer.Argument, exists=True, dir_okay=False, show_default=False)
 input_file = partial(typer.Option, exists=True, dir_okay=False, metavar="FILE")
 output_file = partial(typer.Option, "--output", "-o", dir_okay=False, metavar="FILE")
@@ -67,8 +62,12 @@ Comparisons = Annotated[
     ),
 ]
 ComparisonKind = Annotated[
-    Kind | None,
-    typer.Option("--kind", metavar="KIND", help=f"{', '.join(Kind)}. By default from the columns."),
+    Literal["triplets", "quadruplets", "pairs"] | None,
+    typer.Option(
+        "--kind",
+        metavar="KIND",
+        help="triplets, quadruplets or pairs. By default from the columns.",
+    ),
 ]
 Neighbors = Annotated[int, typer.Option("-k", min=1, metavar="K", help="Number of neighbors.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Random seed.")]

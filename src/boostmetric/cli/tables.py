@@ -24,16 +24,6 @@ from boostmetric.problem import Comparisons
 TEXT = {".csv": ",", ".tsv": "\t"}
 FORMATS = (*TEXT, ".parquet", ".feather", ".npy", ".npz", *SVMLIGHT)
 
-MAX_SVMLIGHT_FEATURES = 2**24
-"""A metric stores a float per feature and direction, here 128 MB; a larger index is most likely an
-error. (The trigrams of webspam, among the widest public datasets, have 16.6 million features.)"""
-
-MAX_DENSE_VALUES = 2**28
-"""Values of a sparse table that are stored as a dense array: 2 GB."""
-
-SIGN_NAMES = ("similar", "sign", "y", "label")
-"""Names of a third column of +1 and -1; with these, three columns are pairs, not triplets."""
-
 
 @dataclass(frozen=True, eq=False)
 class Table:
@@ -65,11 +55,11 @@ class Table:
             raise CommandError(f"{where} has one class, {names[0]}. At least two are required.")
         return labels
 
-    def dense(self) -> Table:
-        """The same table with a dense X."""
+    def dense(self, max_values: int = 2**28) -> Table:
+        """The same table with a dense X, by default of at most 2 GB."""
         if not issparse(self.X):
             return self
-        if self.X.shape[0] * self.X.shape[1] > MAX_DENSE_VALUES:
+        if self.X.shape[0] * self.X.shape[1] > max_values:
             raise CommandError(
                 f"{self.path} has {self.X.shape[0]} rows and {self.X.shape[1]} features, which is "
                 "too large for a dense array. Use fewer rows, or reduce the features first."
@@ -90,15 +80,8 @@ def read_table(
 ) -> Table:
     """Read points and, if there are any, their labels. Nothing is unpickled.
 
-    Parameters
-    ----------
-    path : a file with one of the suffixes in `FORMATS`; text may be compressed
-    label : column of the labels, or array of an .npz file
-    columns : features; by default all columns except the label
-    drop : columns that are not features
-    sep, decimal : separators of a text file
-    dropna : whether to ignore rows with missing values
-    metric : select the features of this metric, by name if both have names
+    Features are `columns`, those of `metric` (by name if both have names), or all columns except
+    `label` and `drop`. In an .npz file, `label` is an array.
     """
     if _suffix(path) in SVMLIGHT:
         if label or columns or drop:
@@ -167,7 +150,8 @@ def read_comparisons(
     extras = {n: frame.pop(n).to_numpy(float) for n in ("weight", "gap", "threshold") if n in frame}
     n_columns = frame.shape[1]
     if kind is None:
-        is_signed = n_columns == 3 and str(frame.columns[2]).lower() in SIGN_NAMES
+        sign_names = ("similar", "sign", "y", "label")
+        is_signed = n_columns == 3 and str(frame.columns[2]).lower() in sign_names
         kind = "quadruplets" if n_columns == 4 else "pairs" if is_signed else "triplets"
     if n_columns != (4 if kind == "quadruplets" else 3):
         raise CommandError(
@@ -207,7 +191,7 @@ def read_comparisons(
     return make(rows, gaps=extras.get("gap"), **common)
 
 
-def check_format(path: Path, has_labels: bool) -> None:
+def check_format(path: Path, *, has_labels: bool) -> None:
     """Raise an error unless `write_points` can write such a file."""
     if _suffix(path) in SVMLIGHT or (_suffix(path) == ".npy" and has_labels):
         what = "labels" if has_labels else "points"
@@ -246,7 +230,7 @@ def _suffix(path: Path) -> str:
 
 
 def _load(path: Path, label: str | None = None, **text: Any) -> tuple[Any, Any]:
-    """All columns of a file as a DataFrame, and the labels if they are an array of their own."""
+    """All columns of a file as a DataFrame, and the labels if they are a separate array."""
     suffix, labels = _suffix(path), None
     try:
         if suffix in TEXT:
@@ -318,10 +302,13 @@ def _read_svmlight(path: Path, metric: Metric | None) -> Table:
         X, y = load_svmlight_file(str(path), n_features=metric.n_features if metric else None)
     except ValueError as error:
         raise CommandError(f"Cannot read {path}: {error}.") from None
-    if X.shape[1] > MAX_SVMLIGHT_FEATURES:
+    # A metric stores a float per feature and direction. A larger index is most likely an error:
+    # trigrams of webspam, among the widest public datasets, have 16.6 million features.
+    max_features = 2**24
+    if X.shape[1] > max_features:
         raise CommandError(
-            f"{path} has an index of {X.shape[1]}; at most {MAX_SVMLIGHT_FEATURES} features are "
-            "supported. Renumber the features that occur."
+            f"{path} has an index of {X.shape[1]}; at most {max_features} features are supported. "
+            "Renumber the features that occur."
         )
     return Table(path, X, _as_classes(pd.Series(y)), "the first field")
 

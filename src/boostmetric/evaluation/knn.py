@@ -16,8 +16,8 @@ from boostmetric.problem import ComparisonOperator, Comparisons
 def knn_error(
     X_train: ArrayLike | Points,
     y_train: ArrayLike,
-    X_test: ArrayLike | Points,
-    y_test: ArrayLike,
+    X_test: ArrayLike | Points | None = None,
+    y_test: ArrayLike | None = None,
     n_neighbors: int = 3,
     *,
     ties: str = "nearest",
@@ -25,6 +25,8 @@ def knn_error(
     n_jobs: int | None = None,
 ) -> float:
     """The share of test points that k-nearest-neighbor classification gets wrong.
+
+    Without `X_test` and `y_test`, each training point is classified by the others (leave-one-out).
 
     If several classes are equally frequent among the `n_neighbors` nearest points, `ties="nearest"`
     takes the one with the nearest point, and `ties="first"` the one that sorts first, as in
@@ -36,14 +38,18 @@ def knn_error(
     >>> knn_error([[0], [1], [4], [5]], list("abbb"), [[0.2], [4.2]], list("ab"), n_neighbors=1)
     0.0
     """
-    known, truth = np.asarray(y_train), np.asarray(y_test)
+    if (X_test is None) != (y_test is None):
+        raise ValueError("X_test and y_test must be passed together; one of them is None.")
+    known = np.asarray(y_train)
+    truth = known if y_test is None else np.asarray(y_test)
     if known.ndim != 1:
         raise ValueError(
             f"y_train must have shape (n,), got {known.shape}. For multilabel targets use "
             "unlike_share."
         )
-    neighbors = nearest_labels(as_points(X_train), known, as_points(X_test), n_neighbors, n_jobs)
-    return float(np.average(majority(neighbors, ties) != truth, weights=sample_weight))
+    queries = None if X_test is None else as_points(X_test)
+    rows = nearest_rows(as_points(X_train), queries, n_neighbors, n_jobs)
+    return float(np.average(majority(known[rows], ties) != truth, weights=sample_weight))
 
 
 def unlike_share(
@@ -87,20 +93,16 @@ def unlike_share(
     return float(np.average(1 - np.mean(like, axis=0), weights=sample_weight))
 
 
-def nearest_labels(
-    X_train: Points, y_train: NDArray, X_test: Points, n_neighbors: int, n_jobs: int | None = None
-) -> NDArray:
-    """The labels of the nearest training points of each test point, the nearest first."""
-    labels: NDArray = y_train[nearest_rows(X_train, X_test, n_neighbors, n_jobs)]
-    return labels
-
-
 def nearest_rows(
-    X_train: Points, X_test: Points, n_neighbors: int, n_jobs: int | None = None
+    X_train: Points, X_test: Points | None, n_neighbors: int, n_jobs: int | None = None
 ) -> NDArray:
-    """The row numbers of the nearest training points of each test point, the nearest first."""
+    """The rows of the nearest training points of each test point, the nearest first.
+
+    Without `X_test`, those of each training point among the others.
+    """
+    n_others = X_train.shape[0] - (X_test is None)
     index = NearestNeighbors(
-        n_neighbors=min(n_neighbors, X_train.shape[0]),
+        n_neighbors=min(n_neighbors, n_others),
         algorithm="brute" if issparse(X_train) or issparse(X_test) else "auto",
         n_jobs=n_jobs,
     )

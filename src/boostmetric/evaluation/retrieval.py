@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.metrics.pairwise import euclidean_distances
-from sklearn.neighbors import NearestNeighbors
-from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils import check_consistent_length, check_random_state, gen_batches
 
 from boostmetric.data.labels import Labels
-from boostmetric.evaluation.knn import majority
-
-MAX_DISTANCES = 1 << 22
-"""Distances held in memory at once (32 MB)."""
 
 
 class Retrieval(NamedTuple):
@@ -51,11 +45,12 @@ def retrieval_scores(
     k: int = 5,
     max_queries: int | None = None,
     random_state: int | np.random.RandomState | None = None,
+    max_distances: int = 1 << 22,
 ) -> Retrieval:
     """Precision, recall, average precision and nDCG of nearest neighbors, by Euclidean distance.
 
     For a learned metric, transform the points first. Ties are ranked by row number. O(n·q·log n)
-    time for q queries; at most `MAX_DISTANCES` distances, or those of one query, are in memory.
+    time for q queries.
 
     Parameters
     ----------
@@ -65,6 +60,8 @@ def retrieval_scores(
     k : number of neighbors for precision and recall
     max_queries : if there are more queries, a random sample of this size is used
     random_state : determines the sample
+    max_distances : number of distances in memory at a time, at least those of one query. The
+        default takes 32 MB
 
     Examples
     --------
@@ -86,73 +83,42 @@ def retrieval_scores(
     if max_queries is not None and len(queries) > max_queries:
         rng = check_random_state(random_state)
         chosen = np.sort(rng.choice(len(queries), max_queries, replace=False))
-    y, labels = _codes(y, labels)
+    # Codes, because a block of long strings would take much memory.
+    codes = Labels.of(np.concatenate([y, labels])).codes
+    y, labels = codes[: len(y)], codes[len(y) :]
+
+    center = X.mean(axis=0)  # squared distances of points far from the origin lose digits
+    points = X - center
+    ranks = np.arange(1, n_found + 1)
+    discounts = 1 / np.log2(ranks + 1)
+    ideal_gains = np.cumsum(discounts)
     sums, n_queries = np.zeros(5), 0
-    for rows, order in _rankings(X, queries, chosen, leave_out_self=X_query is None):
+    for batch in gen_batches(len(chosen), max(1, max_distances // len(X))):
+        # 1) rank the points by distance from each query
+        rows = chosen[batch]
+        squares = euclidean_distances(queries[rows] - center, points, squared=True)
+        if X_query is None:
+            squares[np.arange(len(rows)), rows] = np.inf
+        order = np.argsort(squares, axis=1, kind="stable")[:, :n_found]
+
+        # 2) r(i), of queries with a point of their class
         hits = y[order] == labels[rows, None]
         hits = hits[hits.any(axis=1)]
-        sums += _sums(hits, k)
         n_queries += len(hits)
+
+        # 3) the five measures, summed over these queries
+        n_relevant = hits.sum(axis=1)
+        n_hits = np.cumsum(hits, axis=1)
+        precisions = np.where(hits, n_hits / ranks, 0)
+        within_r = np.where(ranks <= n_relevant[:, None], precisions, 0)
+        sums += [
+            np.sum(n_hits[:, k - 1] / k),
+            np.sum(n_hits[:, k - 1] / n_relevant),
+            np.sum(precisions.sum(axis=1) / n_relevant),
+            np.sum(within_r.sum(axis=1) / n_relevant),
+            np.sum(hits @ discounts / ideal_gains[n_relevant - 1]),
+        ]
     if n_queries == 0:
         raise ValueError("No query has a point of its class among those searched.")
     precision, recall, average, at_r, ndcg = (sums / n_queries).tolist()
     return Retrieval(precision, recall, average, at_r, ndcg, n_queries)
-
-
-def leave_one_out_error(
-    X: ArrayLike, y: ArrayLike, n_neighbors: int = 3, *, n_jobs: int | None = None
-) -> float:
-    """The leave-one-out error of k-nearest-neighbor classification.
-
-    A tie goes to the class with the nearest point, as in `knn_error`.
-
-    Examples
-    --------
-    >>> leave_one_out_error([[0], [1], [4], [5], [2.4]], list("aabbb"), n_neighbors=1)
-    0.2
-    """
-    X, y = np.asarray(X), np.asarray(y)
-    index = NearestNeighbors(n_neighbors=min(n_neighbors, len(X) - 1), n_jobs=n_jobs)
-    neighbors = index.fit(X).kneighbors(return_distance=False)
-    return float(np.mean(majority(y[neighbors]) != y))
-
-
-def _codes(y: NDArray, labels: NDArray) -> tuple[NDArray, NDArray]:
-    """Integer codes of the labels of points and queries."""
-    codes = Labels.of(np.concatenate([y, labels])).codes
-    return codes[: len(y)], codes[len(y) :]
-
-
-def _rankings(
-    X: NDArray, queries: NDArray, chosen: NDArray, leave_out_self: bool
-) -> Iterator[tuple[NDArray, NDArray]]:
-    """Blocks of the chosen queries, with the rows of X by rising distance from each of them."""
-    centre = X.mean(axis=0)
-    points = X - centre
-    size = max(1, MAX_DISTANCES // len(X))
-    for begin in range(0, len(chosen), size):
-        rows = chosen[begin : begin + size]
-        squares = euclidean_distances(queries[rows] - centre, points, squared=True)
-        if leave_out_self:
-            squares[np.arange(len(rows)), rows] = np.inf
-        order = np.argsort(squares, axis=1, kind="stable")
-        yield rows, order[:, :-1] if leave_out_self else order
-
-
-def _sums(hits: NDArray, k: int) -> NDArray:
-    """The five measures, summed over the queries that are the rows of `hits`."""
-    n_relevant = hits.sum(axis=1)
-    found = np.cumsum(hits, axis=1)
-    ranks = np.arange(1, hits.shape[1] + 1)
-    precisions = np.where(hits, found / ranks, 0)
-    within = np.where(ranks <= n_relevant[:, None], precisions, 0)
-    discounts = 1 / np.log2(ranks + 1)
-    return np.array(
-        [
-            np.sum(found[:, k - 1] / k),
-            np.sum(found[:, k - 1] / n_relevant),
-            np.sum(precisions.sum(axis=1) / n_relevant),
-            np.sum(within.sum(axis=1) / n_relevant),
-            np.sum(hits @ discounts / np.cumsum(discounts)[n_relevant - 1]),
-        ]
-    )

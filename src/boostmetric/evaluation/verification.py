@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,13 +19,6 @@ from boostmetric.metric import pair_distances
 
 STRATEGIES = ("accuracy", "f_beta", "max_tpr", "max_tnr")
 """Quantities that a threshold can maximize."""
-
-
-class Transformer(Protocol):
-    """Anything that maps points: a `Metric`, an estimator or a pipeline."""
-
-    def transform(self, X: Any) -> Any:
-        """The transformed points."""
 
 
 class RocCurve(NamedTuple):
@@ -52,7 +45,7 @@ class PairClassifier(ABC):
     points themselves.
     """
 
-    metric: Transformer | None
+    metric: Any
     threshold_: float
     _sign: ClassVar[int] = 1  # −1 if `threshold_` is a distance, the negative of a score
 
@@ -107,7 +100,20 @@ class PairClassifier(ABC):
         min_rate : between 0 and 1, for "max_tpr" and "max_tnr" only
         beta : weight of recall relative to precision, for "f_beta"
         """
-        _check_strategy(strategy, min_rate, beta)
+        if strategy not in STRATEGIES:
+            raise ValueError(f"strategy must be one of {STRATEGIES}, got {strategy!r}.")
+        if strategy in ("max_tpr", "max_tnr"):
+            if min_rate is None or not 0 <= min_rate <= 1:
+                raise ValueError(
+                    f"strategy={strategy!r} requires min_rate between 0 and 1, got {min_rate}."
+                )
+        elif min_rate is not None:
+            raise ValueError(
+                f"min_rate={min_rate} has no effect with strategy={strategy!r}. Leave it out, or "
+                "use 'max_tpr' or 'max_tnr'."
+            )
+        if not 0 < beta < np.inf:
+            raise ValueError(f"beta must be positive, got {beta}.")
         same, scores = self._scored(pairs, y, X)
         self.threshold_ = self._sign * best_cut(scores, same, strategy, min_rate, beta)
         return self
@@ -176,7 +182,7 @@ class PairVerifier(PairClassifier):
 
     _sign = -1
 
-    def __init__(self, metric: Transformer | None = None) -> None:
+    def __init__(self, metric: Any = None) -> None:
         self.metric = metric
 
     def __repr__(self) -> str:
@@ -210,51 +216,34 @@ def best_cut(
     """
     levels, places = np.unique(-scores, return_inverse=True)
     levels = -levels  # decreasing
-    # For every number of levels that are accepted, from none to all.
-    found, accepted = (
+    # 1) same and different pairs that are accepted with the 0, 1, 2, … highest levels
+    tp, fp = (
         np.append(0, np.cumsum(np.bincount(places[kind], minlength=len(levels))))
         for kind in (same, ~same)
     )
-    true_positives, true_negatives = found / found[-1], (accepted[-1] - accepted) / accepted[-1]
+    tpr, tnr = tp / tp[-1], (fp[-1] - fp) / fp[-1]
+
+    # 2) the best number of levels
     if strategy == "accuracy":
-        values = found - accepted
+        values = tp - fp
     elif strategy == "f_beta":
-        values = found / (beta**2 * found[-1] + found + accepted)
+        values = tp / (beta**2 * tp[-1] + tp + fp)
     elif strategy == "max_tpr":
-        values = np.where(true_negatives >= min_rate, true_positives, -1)
+        values = np.where(tnr >= min_rate, tpr, -1)
     else:
-        values = np.where(true_positives >= min_rate, true_negatives, -1)
+        values = np.where(tpr >= min_rate, tnr, -1)
     best = np.flatnonzero(values == values.max())
-    return _between(levels, int(best[-1] if strategy == "max_tnr" else best[0]))
+    n_accepted = int(best[-1] if strategy == "max_tnr" else best[0])
 
-
-def _between(levels: NDArray, n_accepted: int) -> float:
-    """A threshold that accepts the first `n_accepted` of the decreasing levels."""
+    # 3) a threshold between the lowest accepted level and the next one
     if n_accepted == 0:
         return float(np.nextafter(levels[0], np.inf))
     lowest = float(levels[n_accepted - 1])
     if n_accepted == len(levels):
         return lowest
-    refused = float(levels[n_accepted])
-    middle = refused + (lowest - refused) / 2
-    return middle if middle > refused else lowest  # consecutive floats have no midpoint
-
-
-def _check_strategy(strategy: str, min_rate: float | None, beta: float) -> None:
-    if strategy not in STRATEGIES:
-        raise ValueError(f"strategy must be one of {STRATEGIES}, got {strategy!r}.")
-    if strategy in ("max_tpr", "max_tnr"):
-        if min_rate is None or not 0 <= min_rate <= 1:
-            raise ValueError(
-                f"strategy={strategy!r} requires min_rate between 0 and 1, got {min_rate}."
-            )
-    elif min_rate is not None:
-        raise ValueError(
-            f"min_rate={min_rate} has no effect with strategy={strategy!r}. Leave it out, or use "
-            "'max_tpr' or 'max_tnr'."
-        )
-    if not 0 < beta < np.inf:
-        raise ValueError(f"beta must be positive, got {beta}.")
+    rejected = float(levels[n_accepted])
+    middle = rejected + (lowest - rejected) / 2
+    return middle if middle > rejected else lowest  # consecutive floats have no midpoint
 
 
 def equal_error(fpr: NDArray, tpr: NDArray) -> float:

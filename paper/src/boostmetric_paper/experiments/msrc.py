@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import confusion_matrix
 
-from boostmetric.evaluation.knn import majority, nearest_labels
+from boostmetric.evaluation.knn import majority, nearest_rows
 from boostmetric_paper.datasets import Part
 from boostmetric_paper.experiments.cells import Cell, Record
 from boostmetric_paper.experiments.experiment import (
@@ -110,10 +110,8 @@ def run(setting: Setting, cell: Cell) -> Record:
     data = load_msrc()
     train, test = load_halves(data, setting, cell.seed)
     learned, measures = measure(lambda: METHODS[cell.method](train, setting, cell.seed))
-    neighbors = nearest_labels(
-        learned.transform(train.X), train.y, learned.transform(test.X), n_neighbors=3
-    )
-    predicted = majority(neighbors, ties="first")
+    rows = nearest_rows(learned.transform(train.X), learned.transform(test.X), n_neighbors=3)
+    predicted = majority(train.y[rows], ties="first")
     return {
         "error": float(np.mean(predicted != test.y)),
         "confusion": confusion_matrix(test.y, predicted, labels=range(len(CLASSES))).tolist(),

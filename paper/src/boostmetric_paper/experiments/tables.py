@@ -10,7 +10,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from boostmetric import BoostMetric, Trace
 from boostmetric.data.synthetic import concentric_circles
-from boostmetric.evaluation.knn import knn_error, majority, nearest_labels
+from boostmetric.evaluation.knn import knn_error, majority, nearest_rows
 from boostmetric_paper.datasets import NAMES, load
 from boostmetric_paper.experiments.cells import Cell, Record
 from boostmetric_paper.experiments.experiment import SEEDS, Experiment
@@ -52,7 +52,7 @@ def run_table1(cell: Cell) -> Record:
     Z = learned.transform(split.train.X)
 
     def errors(X: NDArray, y: NDArray) -> tuple[float, float]:
-        neighbors = nearest_labels(Z, split.train.y, learned.transform(X), 3)
+        neighbors = split.train.y[nearest_rows(Z, learned.transform(X), 3)]
         first, nearest = (majority(neighbors, ties) != y for ties in ("first", "nearest"))
         return float(first.mean()), float(nearest.mean())
 
