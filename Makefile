@@ -8,7 +8,7 @@ LOWER_BOUNDS := numpy==1.26.0 scipy==1.12.0 scikit-learn==1.6.0 pandas==2.1.1 po
 	typer==0.20.0 rich==13.0.0 onnx==1.16.0 onnxruntime==1.18.0 skops==0.12.0 umap-learn==0.5.6 \
 	opencv-python-headless==4.8.0.76 pillow==10.0.0 dlib-bin==19.24.2 \
 	threadpoolctl==3.1.0 joblib==1.2.0 dask==2024.8.0 distributed==2024.8.0 zarr==2.16.0 numcodecs==0.12.1
-# metric-learn 0.7.0 uses functions that scikit-learn 1.8 removed.
+# metric-learn 0.7.0 uses functions that scikit-learn 1.7 deprecates.
 PEERS := .venv-peers
 PEER_VERSIONS := scikit-learn==1.7.2 metric-learn==0.7.0 mlpack==4.8.0
 REPRODUCE := $(BIN)/boostmetric-paper reproduce --results paper/results
