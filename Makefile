@@ -1,4 +1,4 @@
-# Everything installs into .venv first; `make demo` and `make test` need nothing but Python >= 3.11.
+# All targets install into .venv first; `make demo` and `make test` need only Python >= 3.11.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,11 +8,11 @@ LOWER_BOUNDS := numpy==1.26.0 scipy==1.12.0 scikit-learn==1.6.0 pandas==2.1.1 po
 	typer==0.20.0 rich==13.0.0 onnx==1.16.0 onnxruntime==1.18.0 skops==0.12.0 umap-learn==0.5.6 \
 	opencv-python-headless==4.8.0.76 pillow==10.0.0 dlib-bin==19.24.2 \
 	threadpoolctl==3.1.0 joblib==1.2.0 dask==2024.8.0 distributed==2024.8.0 zarr==2.16.0 numcodecs==0.12.1
-# metric-learn 0.7.0 calls what scikit-learn 1.7 announces the end of.
+# metric-learn 0.7.0 uses functions that scikit-learn 1.7 deprecates.
 PEERS := .venv-peers
 PEER_VERSIONS := scikit-learn==1.7.2 metric-learn==0.7.0 mlpack==4.8.0
 REPRODUCE := $(BIN)/boostmetric-paper reproduce --results paper/results
-# The tests share the cores among themselves; a BLAS that does so too slows them down.
+# pytest uses all cores, so BLAS gets one thread per process.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal
@@ -28,7 +28,7 @@ demo: $(VENV)/.demo
 # The package of the paper's experiments, with its command boostmetric-paper.
 paper: $(VENV)/.paper
 
-# Lint, types and the fast tests of the library; a few minutes after the installation.
+# Lint, types and the fast tests of the library; less than three minutes on two cores.
 test: lint
 	$(PYTEST) -m "not slow and not cluster and not docs" tests src
 
@@ -46,11 +46,11 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The suite on the oldest versions that pyproject.toml admits, without worker processes of Dask.
+# All tests without Dask clusters, with the oldest versions that pyproject.toml allows.
 test-oldest: $(OLDEST)/.test
 	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -n auto --dist worksteal -m "not cluster"
 
-# The numerical tests with the kernels of BLAS for several processors, and one and two threads.
+# The numerical tests with the OpenBLAS kernels of several processors, and one and two threads.
 test-kernels: $(VENV)/.test
 	for kernels in Haswell Zen Prescott; do for threads in 1 2; do \
 		echo "OPENBLAS_CORETYPE=$$kernels OPENBLAS_NUM_THREADS=$$threads"; \
@@ -58,15 +58,15 @@ test-kernels: $(VENV)/.test
 			-n auto --dist worksteal $(NUMERICAL) || exit 1; \
 	done; done
 
-# The site, into docs/_build/html; a few minutes the first time, as the examples are run.
+# The documentation in docs/_build/html; the first build runs the examples and takes minutes.
 docs: $(VENV)/.docs
 	$(ONE_THREAD) MPLBACKEND=Agg $(BIN)/python -m sphinx -n -W --keep-going -q docs docs/_build/html
 
-# A few minutes; the data of BOOSTMETRIC_DATA where it is set.
+# A few minutes; uses the data of BOOSTMETRIC_DATA if it is set.
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/speed.py
 
-# Half an hour on a quiet machine; writes the tables of benchmarks/RESULTS.md.
+# Half an hour on an idle machine; writes the tables of benchmarks/RESULTS.md.
 bench-full: $(VENV)/.test
 	$(BIN)/python benchmarks/speed.py --full --write
 	$(BIN)/python benchmarks/speed.py --full --threads 2 --write
@@ -74,18 +74,18 @@ bench-full: $(VENV)/.test
 	$(BIN)/python benchmarks/random_problems.py --n 10000 --jobs 2
 	$(BIN)/python benchmarks/corrective.py --write
 
-# A million points on two Dask workers; some minutes.
+# A million points on two Dask workers; a few minutes.
 bench-scale: $(VENV)/.test
 	$(ONE_THREAD) $(BIN)/python benchmarks/scale.py --write
 
-# Kills of workers and of fits on Dask; some minutes.
+# Killed workers and clients on Dask; a few minutes.
 bench-faults: $(VENV)/.test
 	$(ONE_THREAD) $(BIN)/python benchmarks/faults.py --write
 
-# What the experiments and benchmarks/peers.py compare with, in an environment of its own.
+# Other packages for the experiments and benchmarks/peers.py, in a separate environment.
 peers: $(PEERS)/.peers
 
-# Many hours; goes on where it stopped. Needs the data of BOOSTMETRIC_DATA.
+# Many hours; can be interrupted and resumed. Requires the data of BOOSTMETRIC_DATA.
 results: $(VENV)/.test peers
 	$(REPRODUCE) table1 --jobs 2
 	$(REPRODUCE) table2 --jobs 2
@@ -102,7 +102,7 @@ clean:
 	rm -rf $(VENV) $(OLDEST) $(PEERS) demo docs/_build docs/api docs/gallery
 
 $(VENV)/.python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is required: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	touch $@

@@ -1,8 +1,8 @@
-"""Every loss with every regulariser and solver on three datasets: time and certified gap; a plot.
+"""Time and certified gap of every loss, regularizer and solver on three datasets; a plot.
 
     python benchmarks/combinations.py [--write]
 
-`--write` puts the table and the plot into docs/solvers.md and docs/gap.png too.
+`--write` also replaces the table in docs/solvers.md and the plot docs/gap.png.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from sklearn.preprocessing import StandardScaler
 from boostmetric import LOSSES, REGULARIZERS, Boosting, Comparisons, Status, boost
 from boostmetric.solvers import DEFAULT_ALPHA, SOLVERS, SolverSettings
 
-TITLE = "Losses, regularisers and solvers"
+TITLE = "Losses, regularizers and solvers"
 
 DOCS = Path(__file__).parents[1] / "docs"
 
 LOADERS = {"iris": load_iris, "wine": load_wine, "breast cancer": load_breast_cancer}
 
 ALPHA = 1e-3
-"""Relative, for both regularisers."""
+"""Relative, for both regularizers."""
 
 COLORS = {"stagewise": "#0072B2", "totally_corrective": "#E69F00"}
 
@@ -50,11 +50,7 @@ def cell(name: str, loss: str, regularizer: str, solver: str) -> str:
         seconds.append(time.perf_counter() - began)
     ended = " †" if fit.status is Status.UNBOUNDED else ""
     gap = fit.duality_gap() / fit.gap_scale
-    return (
-        f"{min(seconds):.2f} s, {gap:.0e}{ended}"
-        if np.isfinite(gap)
-        else (f"{min(seconds):.2f} s, none{ended}")
-    )
+    return f"{min(seconds):.2f} s, {f'{gap:.0e}' if np.isfinite(gap) else 'none'}{ended}"
 
 
 def measure() -> str:
@@ -62,7 +58,7 @@ def measure() -> str:
     lines = [
         f"Standardized features, 3 targets and 3 impostors, relative alpha {ALPHA:g}; seconds of "
         "`boost` at its default tolerance, and the certified gap as a share of the objective (of "
-        "alpha_max for the hinge). “none”: no bound was found; †: unbounded below.",
+        "alpha_max for the hinge). “none”: no finite bound; †: unbounded below.",
         "",
         f"| loss | regularizer | solver | {' | '.join(LOADERS)} |",
         "|---|---|---|" + "---|" * len(LOADERS),
@@ -80,7 +76,7 @@ def measure() -> str:
 
 
 def true_gaps(fit: Boosting, optimum: float) -> tuple[list[float], list[float]]:
-    """Seconds, and how far the objective then was above the optimum, relative to it."""
+    """Seconds and relative distances from the optimum, after each step."""
     above = [(step.objective - optimum) / abs(optimum) for step in fit.history]
     return [step.seconds for step in fit.history], [max(gap, 1e-12) for gap in above]
 

@@ -1,9 +1,9 @@
-"""Kill Dask workers, and the process that fits, and compare the results bit by bit.
+"""Kill Dask workers and the fitting process, and compare the results bit by bit.
 
     python benchmarks/faults.py [--write]
 
-Workers are killed at random times during fits until there were `N_WORKER_KILLS`; a process that
-fits with a checkpoint is killed at random times `N_CLIENT_KILLS` times, and then continues.
+Workers are killed at random times during fits, `N_WORKER_KILLS` times. A process that fits with a
+checkpoint is killed at random times, `N_CLIENT_KILLS` times, and resumed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 TITLE = "Failures on Dask"
 N_WORKER_KILLS, N_CLIENT_KILLS = 50, 20
 SECONDS_BETWEEN_KILLS = 1.0, 4.0
-"""A worker needs two seconds or more to start, so sometimes there is none."""
+"""A worker takes at least two seconds to start, so at times there is no worker."""
 
 FITS: dict[str, dict[str, Any]] = {
     "one direction per step": {"directions_per_step": 1, "max_iter": 30},
@@ -46,7 +46,7 @@ def fit(name: str, engine: Any, checkpoint: str | None = None) -> bytes:
 
 
 class Workers:
-    """Three worker processes; one that is killed is replaced."""
+    """Three worker processes; killed ones are replaced."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -126,7 +126,7 @@ def measure() -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 5:  # a process that is killed
+    if len(sys.argv) == 5:  # the process to be killed
         name, address, path, result = sys.argv[1:]
         learned = fit(name, address, path)
         Path(result).write_bytes(learned)

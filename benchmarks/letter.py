@@ -3,9 +3,8 @@
     python benchmarks/letter.py [--write]
 
 The reference is scikit-learn's NeighborhoodComponentsAnalysis with 50 iterations on 3,000 of the
-points; contender and reference alternate, and the minimum of the repeats counts. The data are
-`letter` itself where BOOSTMETRIC_DATA names a folder with it, else made data of the same shape.
-`--write` puts the table into benchmarks/RESULTS.md.
+points. Fits and reference alternate, and the minimum of the repeats counts. Without `letter` in the
+folder BOOSTMETRIC_DATA, random data of the same shape are used.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ N_TRAIN, N_NCA, REPEATS = 10_500, 3_000, 3
 
 
 def load() -> tuple[str, NDArray, NDArray]:
-    """The training points: `letter`, or made data of its shape."""
+    """Name, training points and labels."""
     folder = os.environ.get("BOOSTMETRIC_DATA")
     if folder:
         with np.load(Path(folder) / "letter.npz", allow_pickle=False) as file:
@@ -39,11 +38,10 @@ def load() -> tuple[str, NDArray, NDArray]:
     X, y = make_classification(
         N_TRAIN, 16, n_informative=12, n_classes=26, n_clusters_per_class=2, random_state=0
     )
-    return "made data", X, y
+    return "random data", X, y
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """How long a call takes."""
     began = time.perf_counter()
     action()
     return time.perf_counter() - began
@@ -57,7 +55,7 @@ def reference(X: NDArray, y: NDArray) -> None:
 
 
 def five_hundred_iterations(X: NDArray, y: NDArray, loss: str) -> None:
-    """Mining, then 500 stage-wise iterations; a fit that ends before begins anew."""
+    """Neighbor search and 500 stage-wise iterations; a fit that ends earlier is repeated."""
     comparisons = Comparisons.from_labels(X, y)
     left = 500
     while left > 0:
@@ -67,7 +65,7 @@ def five_hundred_iterations(X: NDArray, y: NDArray, loss: str) -> None:
 
 
 def peak_memory(n_features: int) -> tuple[float, float]:
-    """MB that a fit allocates at its peak, and MB of the points, for so many features."""
+    """Peak memory of a fit and size of the points, in MB."""
     y = np.arange(N_TRAIN) % 26
     X = np.random.default_rng(0).normal(size=(N_TRAIN, n_features))
     X[:, 0] += y
@@ -84,7 +82,7 @@ def table() -> str:
     contenders: dict[str, Callable[[], object]] = {}
     for loss in (name for name in LOSSES if "stagewise" in LOSSES[name].solvers):
         contenders[f"`fit` with defaults, {loss}"] = partial(BoostMetric(loss=loss).fit, X, y)
-        contenders[f"mining and 500 iterations, {loss}"] = partial(
+        contenders[f"neighbor search and 500 iterations, {loss}"] = partial(
             five_hundred_iterations, X, y, loss
         )
     times: dict[str, list[float]] = {key: [] for key in ["reference", *contenders]}
@@ -97,7 +95,7 @@ def table() -> str:
         f"Points: {name}, {N_TRAIN} × 16, {9 * N_TRAIN} comparisons. Reference: NCA, 50 iterations "
         f"on {N_NCA} of them, {base:.2f} s. Minimum of {REPEATS} alternating runs.",
         "",
-        "| what | seconds | share of the reference | target |",
+        "| | seconds | share of the reference | target |",
         "|---|---|---|---|",
     ]
     for key in contenders:
@@ -106,7 +104,7 @@ def table() -> str:
         lines.append(f"| {key} | {best:.2f} | {best / base:.3f} | {target} |")
     lines += [
         "",
-        "| features | MB allocated at the peak of a fit | MB of the points |",
+        "| features | peak memory of a fit, MB | points, MB |",
         "|---|---|---|",
     ]
     for n_features in (16, 64, 256):

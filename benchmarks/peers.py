@@ -239,7 +239,7 @@ def table(datasets: Iterable[str], methods: Iterable[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=TITLE)
-    parser.add_argument("--write", action="store_true", help="put the table into RESULTS.md")
+    parser.add_argument("--write", action="store_true", help="store the table in RESULTS.md")
     parser.add_argument("--methods", nargs="+", choices=METHODS, help="in this order")
     parser.add_argument("--datasets", nargs="+", choices=DATASETS, default=DATASETS)
     parser.add_argument("--again", nargs="+", choices=METHODS, default=[], help="measure again")

@@ -1,7 +1,7 @@
 """Check fits of many random problems: `python benchmarks/random_problems.py --n 10000`.
 
-Prints how many problems there were of each kind, how the fits ended, and what failed, by seed. A
-problem is drawn again by `draw(seed)` of `tests/drawn_problems.py`.
+Prints the number of problems of each kind, the statuses of the fits, and the failures with their
+seeds. `draw(seed)` in `tests/drawn_problems.py` returns the problem of a seed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from drawn_problems import check, draw
 
 EXACT_EVERY = 5
-"""Of so many problems one is also given to a general solver, if it is small enough."""
+"""One in this many problems is compared with a general solver if it is small enough."""
 
 Row = tuple[int, str, dict[str, str], list[str], float]
 """Seed, status, kinds, failures and seconds."""

@@ -1,4 +1,4 @@
-"""What the benchmark scripts share: RESULTS.md, one section for each of them."""
+"""Writing of RESULTS.md, which has one section per benchmark script."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ RESULTS = Path(__file__).with_name("RESULTS.md")
 
 
 def main(title: str, script: str, measure: Callable[[], str]) -> None:
-    """Print what `measure` returns, and with --write put it into its section of RESULTS.md."""
+    """Print the result of `measure`; --write stores it in its section of RESULTS.md."""
     parser = argparse.ArgumentParser(description=title)
-    parser.add_argument("--write", action="store_true", help=f"put the table into {RESULTS.name}")
+    parser.add_argument("--write", action="store_true", help=f"store the table in {RESULTS.name}")
     write = parser.parse_args().write
     measured = measure()
     print(measured)
@@ -29,7 +29,7 @@ def main(title: str, script: str, measure: Callable[[], str]) -> None:
 
 
 def write_section(title: str, script: str, body: str) -> None:
-    """Replace or append a section, under the command, the date and the machine."""
+    """Replace or append a section that states the command, the date and the machine."""
     packages = ", ".join(f"{each.__name__} {each.__version__}" for each in (np, scipy, sklearn))
     section = (
         f"## {title}\n\n`python benchmarks/{script} --write`, {datetime.date.today()}, "

@@ -3,8 +3,8 @@
     python benchmarks/scale.py [--write]
 
 The points are in clusters of 500 with two labels each. Every point is compared with three points of
-its cluster that have its label and three that do not, nine comparisons per point, so the search for
-neighbors is not part of it.
+its cluster with its label and three with the other one: nine comparisons per point and no neighbor
+search.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ WORKERS = {
         "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     },
 }
-"""Environments of the workers. Dask sets the first of these to 65536, so that the C library
-returns freed memory at once, and every large array has to be mapped again."""
+"""Environments of the workers. Dask sets MALLOC_TRIM_THRESHOLD_ to 65536, so the C library returns
+freed memory at once, and every large array has to be mapped again."""
 
 
 def make_chunk(number: int) -> NDArray:
-    """Points of a chunk, cluster by cluster; a worker that replaces another makes the same.
+    """Points of a chunk, cluster by cluster; they depend only on its number.
 
-    The labels of a cluster, even and odd rows, differ by little along one of ten directions.
+    The two labels of a cluster, even and odd rows, differ slightly along one of ten directions.
     """
     apart = 0.3 * np.random.default_rng(0).normal(size=(10, D))
     rng = np.random.default_rng(1 + number)

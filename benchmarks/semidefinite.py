@@ -1,10 +1,10 @@
-"""The totally corrective solver beside a general solver of semidefinite programs, cvxpy with SCS.
+"""The totally corrective solver compared with a general semidefinite solver, SCS by cvxpy.
 
     python benchmarks/semidefinite.py [--write]
 
-SCS may take two minutes. Its time is that of the solver alone, as it reports it, without cvxpy's
-modelling; ours is that of the whole call. Both objectives are those of the metric that came out,
-made positive semidefinite where it was not.
+SCS may take two minutes. Its time is that of the solver without the modeling by cvxpy; ours is that
+of the whole call. Both objectives are evaluated at the learned matrix, projected to the positive
+semidefinite ones.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from sklearn.datasets import make_classification
 
 from boostmetric import LOSSES, Boosting, Comparisons, boost
 
-TITLE = "Beside a general semidefinite solver"
+TITLE = "Comparison with a general semidefinite solver"
 
 D, ALPHA, LIMIT = 16, 1e-3, 120.0
 SIZES = (2_000, 8_000, 32_000)
 
 
 def made_data(m: int) -> tuple[NDArray, Comparisons]:
-    """m comparisons of points in overlapping classes."""
+    """Random points in overlapping classes, and m comparisons."""
     X, y = make_classification(
         max(200, m // 9), D, n_informative=8, n_classes=4, class_sep=0.7, random_state=0
     )
@@ -36,7 +36,7 @@ def made_data(m: int) -> tuple[NDArray, Comparisons]:
 
 
 def by_scs(X: NDArray, c: Comparisons, alpha: float) -> tuple[NDArray | None, float]:
-    """The metric, or None where the time was up, and seconds."""
+    """The matrix, None if the time limit was reached, and seconds."""
     cvxpy: Any = import_module("cvxpy")
     near, far = (X[c.pairs[side, 0]] - X[c.pairs[side, 1]] for side in (c.near, c.far))
     A = np.einsum("ri,rj->rij", far, far) - np.einsum("ri,rj->rij", near, near)
@@ -50,7 +50,7 @@ def by_scs(X: NDArray, c: Comparisons, alpha: float) -> tuple[NDArray | None, fl
 
 
 def objective_of(fit: Boosting, matrix: NDArray) -> float:
-    """The objective that a fit minimised, of another matrix."""
+    """The objective of a fit at another matrix."""
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     positive = (vectors * np.maximum(values, 0)) @ vectors.T
     return fit.problem.evaluate_at(positive * fit.unit, with_scatter=False).value

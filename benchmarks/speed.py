@@ -1,13 +1,13 @@
-"""Where a fit stands beside one exact self-search of its points: the table of targets.
+"""Speed of a fit relative to one exact neighbor search of its points, with targets.
 
     [BOOSTMETRIC_DATA=folder] python benchmarks/speed.py [ROW ...] [--full] [--threads N] [--write]
 
 S is the reference, timed in the same run: scikit-learn's brute-force search of the four nearest
-neighbours of every training point among all. "MNIST" is 50,000 of its points, PCA to 164 features,
-float32, 3 targets and 3 impostors of each; made points of that shape where BOOSTMETRIC_DATA names
-no folder with mnist.npz. With one thread, the default, seconds are those of the processor; with
-more, those of the clock. Contender and reference alternate where --full asks for repeats, and the
-minimum counts. Without --full there is one repeat, and iterations are counted from fewer.
+neighbors of all training points. The data are 50,000 points of MNIST, reduced to 164 features by
+PCA, in float32, with 3 targets and 3 impostors; random points of that shape if BOOSTMETRIC_DATA has
+no mnist.npz. Seconds are CPU time with one thread (the default) and wall-clock time with more.
+--full repeats and alternates the measurements, and the minimum counts; without it, there is one
+repeat with fewer iterations.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from boostmetric import BoostMetric, ComparisonOperator, Comparisons, boost, knn
 from boostmetric.neighbors import kernels
 from boostmetric.solvers import Boosting, leading_eigenpairs
 
-TITLE = "Speed, beside one nearest-neighbour search"
+TITLE = "Speed relative to one neighbor search"
 
 N_TRAIN, N_FEATURES = 50_000, 164
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table. It passes if what was measured is at most, or at least, the target."""
+    """A line of the table; it passes if the measurement is at most, or at least, the target."""
 
     what: str
     measured: float
@@ -50,9 +50,7 @@ class Row:
     detail: str
     at_most: bool = True
 
-    @property
-    def line(self) -> str:
-        """Of a Markdown table."""
+    def __str__(self) -> str:
         sign = "≤" if self.at_most else "≥"
         passed = self.measured <= self.target if self.at_most else self.measured >= self.target
         verdict = "pass" if passed else "falls short"
@@ -64,20 +62,20 @@ class Row:
 
 @dataclass
 class Run:
-    """How a run measures."""
+    """Options of a run, and its clock."""
 
     full: bool
     threads: int
 
     def seconds(self, action: Callable[[], object]) -> float:
-        """Of one call: processor time with one thread, else time of the clock."""
+        """CPU time of a call with one thread, wall-clock time with more."""
         clock = time.process_time if self.threads == 1 else time.perf_counter
         began = clock()
         action()
         return clock() - began
 
     def least(self, *actions: Callable[[], object], repeats: int = 3) -> list[float]:
-        """The least seconds of each of several calls that alternate."""
+        """The minimum seconds of each of several alternating calls."""
         rounds = repeats if self.full else 1
         return np.min(
             [[self.seconds(each) for each in actions] for _ in range(rounds)], axis=0
@@ -86,7 +84,7 @@ class Run:
 
 @cache
 def mnist() -> tuple[NDArray, NDArray, NDArray, NDArray, str]:
-    """Training points and labels, test points and labels, and what they are."""
+    """Training points and labels, test points and labels, and a name."""
     file = Path(os.environ.get("BOOSTMETRIC_DATA", ""), "mnist.npz")
     if file.is_file():
         with np.load(file, allow_pickle=False) as data:
@@ -97,10 +95,10 @@ def mnist() -> tuple[NDArray, NDArray, NDArray, NDArray, str]:
     rng = np.random.default_rng(0)
     y = rng.integers(0, 10, N_TRAIN + 10_000)
     decay = 1 / np.sqrt(1 + np.arange(N_FEATURES, dtype=np.float32))
-    centres = 0.7 * rng.standard_normal((30, N_FEATURES), dtype=np.float32)
-    points = centres[3 * y + rng.integers(0, 3, len(y))]
+    centers = 0.7 * rng.standard_normal((30, N_FEATURES), dtype=np.float32)
+    points = centers[3 * y + rng.integers(0, 3, len(y))]
     points = (points + rng.standard_normal(points.shape, dtype=np.float32)) * decay
-    return points[:N_TRAIN], y[:N_TRAIN], points[N_TRAIN:], y[N_TRAIN:], "made points"
+    return points[:N_TRAIN], y[:N_TRAIN], points[N_TRAIN:], y[N_TRAIN:], "random points"
 
 
 @cache
@@ -122,7 +120,7 @@ def reference(run_full: bool, threads: int) -> float:
 
 
 def mining(run: Run) -> Iterator[Row]:
-    """In plain NumPy, and with compiled loops where numba is installed."""
+    """The neighbor search with NumPy, and with compiled loops if numba is installed."""
     X, y, *_ = mnist()
     mine, min_work = partial(Comparisons.from_labels, X, y), kernels.MIN_WORK
 
@@ -132,13 +130,13 @@ def mining(run: Run) -> Iterator[Row]:
         kernels.MIN_WORK = min_work
 
     S, own, fast = run.least(self_search, plain, mine)
-    yield Row("exact mining, plain NumPy / S", own / S, 0.33, f"{own:.1f} s; S {S:.1f} s")
+    yield Row("exact neighbor search, NumPy / S", own / S, 0.33, f"{own:.1f} s; S {S:.1f} s")
     if kernels.compiled_loops(min_work) is not None:
-        yield Row("exact mining, compiled loops / S", fast / S, 0.20, f"{fast:.1f} s")
+        yield Row("exact neighbor search, compiled loops / S", fast / S, 0.20, f"{fast:.1f} s")
 
 
 def iterations(run: Run) -> Iterator[Row]:
-    """The paper's algorithm, and the blocks that reach its objective."""
+    """The paper's algorithm, and batches until they reach its objective."""
     X, S = mnist()[0], reference(run.full, run.threads)
     n = 500 if run.full else 50
     fits: list[Boosting] = []
@@ -149,14 +147,14 @@ def iterations(run: Run) -> Iterator[Row]:
     def reached(fit: Boosting) -> bool:
         return fit.history[-1].objective <= goal
 
-    blocks = run.seconds(lambda: fits.append(exact(max_iter=5 * n, callback=reached)))
+    batches = run.seconds(lambda: fits.append(exact(max_iter=5 * n, callback=reached)))
     straight = run.seconds(lambda: straightforward(X, mined(), n // 10))
     size = fits[1].history[0].n_tried
     yield Row(
-        f"the objective of {n} exact iterations in blocks / S",
-        blocks / S,
+        f"batches, to the objective of {n} exact iterations / S",
+        batches / S,
         0.20,
-        f"{blocks:.1f} s, {fits[1].n_tried} directions in blocks of {size}, to "
+        f"{batches:.1f} s, {fits[1].n_tried} directions in batches of {size}, to "
         f"{fits[1].objective() - np.log(len(mined())):.3f}",
     )
     yield Row(
@@ -166,7 +164,7 @@ def iterations(run: Run) -> Iterator[Row]:
         f"{1e3 * own / n:.0f} ms each, to {goal - np.log(len(mined())):.3f}",
     )
     yield Row(
-        "straightforward float64 with bisection / exact",
+        "simple implementation with float64 and bisection / exact",
         straight * 10 / own,
         4.0,
         f"{1e4 * straight / n:.0f} ms each",
@@ -175,7 +173,7 @@ def iterations(run: Run) -> Iterator[Row]:
 
 
 def straightforward(X: NDArray, comparisons: Comparisons, n_iter: int) -> NDArray:
-    """The paper's algorithm as one would write it first: float64, sparse Laplacian, bisection."""
+    """A simple implementation of the paper's algorithm: float64, sparse Laplacian, bisection."""
     X, pairs = X.astype(np.float64), comparisons.pairs
     near, far, n = comparisons.near, comparisons.far, len(X)
     margins, M = np.zeros(len(near)), np.zeros((X.shape[1], X.shape[1]))
@@ -253,7 +251,7 @@ def embeddings(run: Run) -> Iterator[Row]:
 
 
 def iteration(run: Run, fit: Callable[..., object], size: int) -> float:
-    """The seconds of one iteration, which adds so many directions: the first are left out."""
+    """Seconds per iteration of `size` directions, without the first three iterations."""
     few, many = run.least(partial(fit, max_iter=3 * size), partial(fit, max_iter=23 * size))
     return (many - few) / 20
 
@@ -274,7 +272,7 @@ def random_comparisons(y: NDArray, rng: np.random.Generator) -> Comparisons:
 
 
 def few_triplets(run: Run) -> Iterator[Row]:
-    """250 triplets of 1,000 features: the leading eigenvector, beside all of them."""
+    """250 triplets of 1,000 features: the leading eigenvector compared with all of them."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((750, 1_000))
     operator = ComparisonOperator(X, Comparisons.from_triplets(np.arange(750).reshape(250, 3)))
@@ -309,7 +307,7 @@ print(high() - before, *extra)
 
 
 def in_process(body: str, action: str) -> list[float]:
-    """The MB by which memory rises at its peak during an action, and what it leaves in `extra`."""
+    """The peak memory of an action in a new process, in MB, and its `extra` number."""
     text = CHILD.format(folder=str(Path(__file__).parent), body=body, action=action)
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     return [float(number) for number in done.stdout.split()[-2:]]
@@ -320,7 +318,9 @@ def memory(run: Run) -> Iterator[Row]:
         "from boostmetric import BoostMetric\nX, y, *_ = speed.mnist()",
         "t = time.perf_counter()\nBoostMetric().fit(X, y)\nextra = [time.perf_counter() - t]",
     )
-    yield Row("MB beyond X at the peak of a fit", peak, 300, f"mining included, {seconds:.0f} s")
+    yield Row(
+        "MB beyond X at the peak of a fit", peak, 300, f"with the neighbor search, {seconds:.0f} s"
+    )
     if run.full:
         peak, each = in_process(
             "from boostmetric import boost\n"
@@ -333,12 +333,12 @@ def memory(run: Run) -> Iterator[Row]:
             "times = [step.seconds for step in fit.history]\n"
             "extra = [(times[-1] - times[0]) / (len(times) - 1)]",
         )
-        detail = f"{each:.2f} s an iteration of 8 directions; the making of comparisons included"
+        detail = f"{each:.2f} s per iteration of 8 directions; with the creation of comparisons"
         yield Row("MB beyond X, a million points × 64", peak, 2000, detail)
 
 
 def growth(run: Run) -> Iterator[Row]:
-    """Seconds of an iteration against the number of points, D = 64."""
+    """Seconds per iteration against the number of points, D = 64."""
     rng = np.random.default_rng(0)
     sizes = [12_500 * 2**k for k in range(5 if run.full else 4)]
     times = []
@@ -365,7 +365,7 @@ def first_fit(run: Run) -> Iterator[Row]:
         "t = time.perf_counter()\nBoostMetric().fit(X, y)\n"
         "extra = [first - (time.perf_counter() - t)]",
     )
-    yield Row("first fit of a process on iris less the second, s", gap, 0.5, "imports not counted")
+    yield Row("first minus second fit of a process on iris, s", gap, 0.5, "without imports")
 
 
 ROWS = {
@@ -382,27 +382,31 @@ ROWS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=TITLE)
-    parser.add_argument("rows", nargs="*", help=f"of {', '.join(ROWS)}; all by default")
-    parser.add_argument("--full", action="store_true", help="repeats, 500 iterations, a million")
-    parser.add_argument("--threads", type=int, default=1, help="of BLAS and OpenMP")
-    parser.add_argument("--write", action="store_true", help=f"into {report.RESULTS.name}")
+    parser.add_argument("rows", nargs="*", help=f"{', '.join(ROWS)}; default: all")
+    parser.add_argument(
+        "--full", action="store_true", help="three repeats, 500 iterations, a million points"
+    )
+    parser.add_argument("--threads", type=int, default=1, help="number of BLAS and OpenMP threads")
+    parser.add_argument(
+        "--write", action="store_true", help=f"store the table in {report.RESULTS.name}"
+    )
     given = parser.parse_args()
     if unknown := set(given.rows) - set(ROWS):
-        parser.error(f"no row is called {', '.join(unknown)}: there are {', '.join(ROWS)}")
-    kind = "processor" if given.threads == 1 else "clock"
+        parser.error(f"unknown rows {', '.join(unknown)}. Choose from {', '.join(ROWS)}.")
+    kind = "CPU" if given.threads == 1 else "wall-clock"
     lines = [
-        f"Points: {mnist()[4]}, {N_TRAIN:,} × {N_FEATURES}. {given.threads} thread(s), seconds of "
-        f"the {kind}. {'Minimum of three' if given.full else 'A short run'}.",
+        f"Points: {mnist()[4]}, {N_TRAIN:,} × {N_FEATURES}. {given.threads} thread(s), {kind} "
+        f"seconds. {'Minimum of three' if given.full else 'A short run'}.",
         "",
-        "| what | measured | target | | |",
+        "| | measured | target | | |",
         "|---|---|---|---|---|",
     ]
     print("\n".join(lines), flush=True)
     with threadpool_limits(given.threads):
         for name in given.rows or ROWS:
             for row in ROWS[name](Run(given.full, given.threads)):
-                lines.append(row.line)
-                print(row.line, flush=True)
+                lines.append(str(row))
+                print(row, flush=True)
     if given.write:
         options = " --full" * given.full + f" --threads {given.threads}" * (given.threads != 1)
         title = TITLE + (f", {given.threads} threads" if given.threads != 1 else "")

@@ -1,4 +1,4 @@
-"""What several test modules share: seeded data, read-only, objectives, and the real data."""
+"""Shared by several test modules: random data, objectives, and the folder of real data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from boostmetric.problem import (
 from boostmetric.solvers import Boosting
 
 SMOOTH = [name for name, loss in LOSSES.items() if "stagewise" in loss.solvers]
-"""The losses that are differentiable."""
+"""Names of the differentiable losses."""
 
 
 def problem_of(
@@ -56,10 +56,10 @@ def blocks_of(
     regularizer: Regularizer,
     n_jobs: int = 1,
 ) -> Objective:
-    """The objective with the comparisons in several blocks, each of consecutive ones.
+    """The objective with the comparisons in several blocks of consecutive rows.
 
-    All blocks divide the points by the same power of 2, as one block would, so the objective is
-    in the units of `block.operator.unit`.
+    All blocks divide the points by the same power of 2, as a single block would, so the objective
+    is in the units of `block.operator.unit`.
     """
     counted, F, engine = comparisons.counted(), as_loss(loss), Local(n_jobs)
     exponent = binary_exponent(centered(X))
@@ -81,18 +81,17 @@ def blocks_of(
 def block_of(
     X: Points, comparisons: Comparisons, loss: Loss, exponent: int, threads: Threads
 ) -> Block:
-    """A new block of comparisons."""
     operator = ComparisonOperator(X, comparisons, exponent=exponent, threads=threads)
     return Block(operator, loss, comparisons.gaps, comparisons.weights, threads)
 
 
 def margins_of(fit: Boosting) -> NDArray:
-    """The margins of all comparisons at the metric of a fit that has one block."""
+    """The margins of all comparisons at the metric of a fit with one block."""
     return block_at(fit.problem).margins_and_duals()[0]
 
 
 def duals_of(fit: Boosting) -> NDArray:
-    """The duals of all comparisons there."""
+    """The duals of all comparisons at the metric of a fit with one block."""
     return block_at(fit.problem).margins_and_duals()[1]
 
 
@@ -104,7 +103,7 @@ def block_at(problem: Objective) -> Block:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what runs the documentation and the examples."""
+    """Mark the tests of the documentation and the examples."""
     for item in items:
         is_page = item.path.suffix == ".md"
         if is_page or item.path.name in ("test_docs.py", "test_examples.py"):
@@ -112,7 +111,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def read_only(*arrays: NDArray) -> None:
-    """Make arrays raise when something writes into them."""
+    """Make arrays raise an error on writes."""
     for array in arrays:
         array.flags.writeable = False
 
@@ -124,7 +123,7 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture
 def blobs(rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    """Three overlapping classes of 40 points in 5 dimensions, of which 2 tell them apart."""
+    """Three overlapping classes of 40 points in 5 dimensions, of which 2 are informative."""
     y = np.repeat([0, 1, 2], 40)
     X = rng.normal(size=(120, 5))
     X[:, :2] += 1.5 * np.array([[0, 0], [1, 0], [0, 1]])[y]
@@ -138,5 +137,5 @@ def data_folder() -> Path:
     """The folder of real datasets, named by BOOSTMETRIC_DATA."""
     folder = os.environ.get("BOOSTMETRIC_DATA")
     if not folder:
-        pytest.skip("BOOSTMETRIC_DATA is not set: no real datasets to test on")
+        pytest.skip("BOOSTMETRIC_DATA is not set")
     return Path(folder)

@@ -1,7 +1,7 @@
-"""Small random problems of every kind, and what must hold for a fit of any of them.
+"""Small random problems of every kind, and the properties that every fit must have.
 
-A problem follows from its seed alone. `tests/contracts/test_random_problems.py` checks some
-hundreds of them, `benchmarks/random_problems.py` as many as one likes.
+A problem depends only on its seed. `tests/contracts/test_random_problems.py` checks some hundreds
+of them, and `benchmarks/random_problems.py` any number.
 """
 
 from __future__ import annotations
@@ -9,25 +9,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from oracles import Reference
 from scipy.sparse import csr_array, issparse
 
 from boostmetric.learn import boost
 from boostmetric.metric import Metric
-from boostmetric.problem import (
-    REGULARIZERS,
-    Comparisons,
-    Exponential,
-    Hinge,
-    Logistic,
-    Loss,
-    SmoothedHinge,
-    SquaredHinge,
-)
+from boostmetric.problem import LOSSES, REGULARIZERS, Comparisons, Hinge, Loss, SmoothedHinge
 from boostmetric.solvers import DEFAULT_ALPHA, Boosting, Status
 
 N_FEATURES = (1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 5, 6, 6, 8, 8, 12, 12, 20, 35, 60)
@@ -37,15 +28,15 @@ TOLERANCES = (None, 0.0, 1e-2, 1e-3, 1e-6)
 BATCH_SIZES = ("auto", 1, 1, 2, 3, 8)
 
 DOCUMENTED = ("The values of X differ by", "weights must be positive and in the range of")
-"""How the messages of errors begin that invalid data may raise."""
+"""Beginnings of the error messages that are documented for invalid data."""
 
 MAX_EXACT = 8, 150
-"""Features and comparisons up to which a general solver finds the optimum in reasonable time."""
+"""Numbers of features and of comparisons up to which a general solver takes at most seconds."""
 
 
 @dataclass(frozen=True, eq=False)
 class DrawnProblem:
-    """Arguments of `boost`, and what they are like in words."""
+    """Arguments of `boost`, and a description of each random choice."""
 
     seed: int
     X: NDArray | csr_array
@@ -55,14 +46,21 @@ class DrawnProblem:
     kinds: dict[str, str]
 
     def fit(self, **changes: Any) -> Boosting:
-        """What `boost` learns, with some options changed."""
+        """The result of `boost`, with some options changed."""
         options: Any = {**self.options, **changes}
         return boost(self.X, self.comparisons, self.loss, **options)
+
+    def reference(self, alpha: float) -> Reference:
+        """The objective by its definition; alpha is absolute."""
+        parameter = getattr(self.loss, "width", getattr(self.loss, "nu", 0.0))
+        regularizer = self.options.get("regularizer", "trace")
+        loss = self.kinds["loss"]
+        return Reference(self.X, self.comparisons, loss, parameter, regularizer, alpha)
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """How a problem ended: the name of a status or of an error, and what was wrong."""
+    """The result for a problem: the name of a status or of an error, and the violations."""
 
     problem: DrawnProblem
     status: str
@@ -70,7 +68,6 @@ class Outcome:
 
 
 def draw(seed: int) -> DrawnProblem:
-    """The problem of a seed."""
     rng = np.random.default_rng(seed)
     kinds: dict[str, str] = {}
 
@@ -113,24 +110,17 @@ def draw(seed: int) -> DrawnProblem:
     if weights is not None:
         comparisons = replace(comparisons, weights=np.resize(weights, len(comparisons)))
     if shape == "separable" and rng.random() < 0.5:
-        comparisons = _turned(X, comparisons)
+        comparisons = _satisfied(X, comparisons)
     # 3) what to minimize, and how
     name = choose("loss", "exponential", "logistic", "squared_hinge", "smoothed_hinge", "hinge")
-    loss: Loss
+    loss = LOSSES[name]
     if name == "hinge":
         loss = Hinge(nu=float(rng.choice([0.05, 0.3, 1.0])))
     elif name == "smoothed_hinge":
         loss = SmoothedHinge(width=float(rng.choice([0.01, 0.5, 2.0])))
-    else:
-        losses: dict[str, type[Loss]] = {
-            "exponential": Exponential,
-            "logistic": Logistic,
-            "squared_hinge": SquaredHinge,
-        }
-        loss = losses[name]()
     options: dict[str, Any] = {
         "directions_per_step": choose("batch size", *BATCH_SIZES),
-        "max_iter": int(rng.integers(1, most_directions(D) + 1)),
+        "max_iter": int(rng.integers(1, max_directions(D) + 1)),
         "tol": choose("tol", *TOLERANCES),
         "n_jobs": 1,
     }
@@ -141,13 +131,13 @@ def draw(seed: int) -> DrawnProblem:
     return DrawnProblem(seed, X, comparisons, loss, options, kinds)
 
 
-def most_directions(n_features: int) -> int:
-    """Directions that are tried at most, so that no fit takes long."""
+def max_directions(n_features: int) -> int:
+    """The largest `max_iter` of a problem; it keeps every fit short."""
     return 24 if n_features < 20 else 8
 
 
 def _draw_weights(rng: np.random.Generator, kind: str) -> NDArray | None:
-    """Weights to repeat for as many comparisons as there are."""
+    """Weights, to be repeated for all comparisons."""
     if kind == "none":
         return None
     if kind == "1e-6 to 1e6":
@@ -183,128 +173,27 @@ def _draw_comparisons(
     return make(rows, gaps=b)
 
 
-def _dense(X: Any) -> NDArray:
-    return np.asarray(X.toarray() if issparse(X) else X, dtype=np.float64)
-
-
-def _turned(X: NDArray | csr_array, comparisons: Comparisons) -> Comparisons:
-    """Near and far exchanged where the first feature contradicts a comparison."""
-    first = _dense(X)[:, 0]
+def _satisfied(X: Any, comparisons: Comparisons) -> Comparisons:
+    """Near and far exchanged in comparisons that the first feature violates."""
+    first = (X.toarray() if issparse(X) else X)[:, 0].astype(np.float64)
     lengths = np.abs(first[comparisons.pairs[:, 0]] - first[comparisons.pairs[:, 1]])
-    turned = lengths[comparisons.near] > lengths[comparisons.far]
+    violated = lengths[comparisons.near] > lengths[comparisons.far]
     return replace(
         comparisons,
-        near=np.where(turned, comparisons.far, comparisons.near),
-        far=np.where(turned, comparisons.near, comparisons.far),
+        near=np.where(violated, comparisons.far, comparisons.near),
+        far=np.where(violated, comparisons.near, comparisons.far),
     )
 
 
-class Reference:
-    """The objective of a problem by its definition, in float64.
-
-    Parameters
-    ----------
-    problem : what was fitted
-    alpha : the absolute strength of the regularizer; not used for the hinge
-    """
-
-    def __init__(self, problem: DrawnProblem, alpha: float) -> None:
-        X, given = problem.X, problem.comparisons
-        points = _dense(X)
-        weights = np.ones(len(given)) if given.weights is None else given.weights
-        counted = weights > 0
-        self.loss, self.alpha = problem.loss, alpha
-        self.regularizer = problem.options.get("regularizer", "trace")
-        self.eps, self.tiny = float(np.finfo(X.dtype).eps), float(np.finfo(X.dtype).tiny)
-        self.weights = weights[counted]
-        self.gaps = np.zeros(len(self.weights)) if given.gaps is None else given.gaps[counted]
-        centered = points - points.mean(axis=0)
-        i, j = given.pairs.T
-        self.differences = points[i] - points[j]
-        # What rounding errors are relative to. Sparse points are not centered.
-        sizes = np.abs(points if issparse(X) else centered)
-        self.sizes = sizes[i] + sizes[j]
-        self.near, self.far = given.near[counted], given.far[counted]
-
-    def margins(self, metric: Metric) -> NDArray:
-        """The margins of the comparisons of positive weight."""
-        V = metric.directions.astype(np.float64)
-        squares = (self.differences @ V) ** 2 @ metric.coefs
-        margins: NDArray = squares[self.far] - squares[self.near] - self.gaps
-        return margins
-
-    def value(self, metric: Metric) -> float:
-        """F + R; for the hinge F alone."""
-        loss = self.value_of_loss(self.margins(metric))
-        return loss + (0.0 if isinstance(self.loss, Hinge) else self.penalty(metric))
-
-    def penalty(self, metric: Metric) -> float:
-        """R."""
-        if self.regularizer == "trace":
-            return self.alpha * float(metric.coefs.sum())
-        V, w = metric.directions.astype(np.float64), metric.coefs
-        return self.alpha / 2 * float(w @ (V.T @ V) ** 2 @ w)
-
-    def value_of_loss(self, margins: NDArray) -> float:
-        """F by its formula."""
-        loss, c = self.loss, self.weights
-        if isinstance(loss, Exponential):
-            exponents = np.log(c) - margins
-            return float(exponents.max() + np.log(np.exp(exponents - exponents.max()).sum()))
-        if isinstance(loss, Logistic):
-            return float(c @ np.logaddexp(0, -margins))
-        slack = np.maximum(1 - margins, 0)
-        if isinstance(loss, SquaredHinge):
-            return float(c @ slack**2)
-        if isinstance(loss, SmoothedHinge):
-            bent = slack**2 / (2 * loss.width)
-            return float(c @ np.where(slack <= loss.width, bent, slack - loss.width / 2))
-        assert isinstance(loss, Hinge)
-        # The maximum over t of a concave function, which bends at the margins only.
-        prices = c / c.sum() / loss.nu
-        slacks = np.maximum(margins[:, None] - margins, 0)
-        return float(np.min(slacks @ prices - margins))
-
-    def rounding(self, metric: Metric, n_steps: int) -> float:
-        """How far rounding may change the value that a fit in the dtype of X reports."""
-        V, w = np.abs(metric.directions.astype(np.float64)), metric.coefs
-        squares = (self.sizes @ V) ** 2 @ w
-        errors = squares[self.far] + squares[self.near] + np.abs(self.gaps)
-        margins = self.margins(metric)
-        duals = self.largest_duals(margins, 8 * self.eps * errors)
-        penalty = 0.0 if isinstance(self.loss, Hinge) else self.penalty(metric)
-        value = abs(self.value_of_loss(margins)) + penalty + float(duals @ errors)
-        # Terms below the smallest normal number have fewer digits.
-        underflow = float(self.weights.sum()) * self.tiny
-        return 4 * (8 + n_steps) * self.eps * (value + underflow)
-
-    def largest_duals(self, margins: NDArray, errors: NDArray) -> NDArray:
-        """The duals at margins that may be lower by so much."""
-        loss, c, low = self.loss, self.weights, margins - errors
-        if isinstance(loss, Exponential):
-            exponents = np.log(c) - margins
-            most = np.exp(np.minimum(exponents + errors - exponents.max(), 0))
-            duals: NDArray = most / np.exp(exponents - exponents.max()).sum()
-            return np.minimum(duals, 1)
-        if isinstance(loss, Logistic):
-            return c * np.exp(-np.logaddexp(0, low))
-        if isinstance(loss, SquaredHinge):
-            return 2 * c * np.maximum(1 - low, 0)
-        if isinstance(loss, SmoothedHinge):
-            return c * np.clip((1 - low) / loss.width, 0, 1)
-        assert isinstance(loss, Hinge)
-        return np.minimum(c / c.sum() / loss.nu, 1)
-
-
 def check(problem: DrawnProblem, other: bool = True, exact: bool = False) -> Outcome:
-    """Fit a problem, and check all that must hold.
+    """Fit a problem and check the result.
 
     Parameters
     ----------
-    problem : as drawn
-    other : whether the bound is compared with a fit by the totally corrective solver; this takes
-        two thirds of the time
-    exact : whether it is compared with a general solver if the problem is small enough
+    problem : the problem
+    other : whether to compare the lower bound with a totally corrective fit, which takes two thirds
+        of the time
+    exact : whether to compare it with a general solver if the problem is small enough
     """
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -320,15 +209,15 @@ def check(problem: DrawnProblem, other: bool = True, exact: bool = False) -> Out
 def _check(problem: DrawnProblem, other: bool, exact: bool) -> Outcome:
     fit = problem.fit()
     metric, objective = fit.metric, fit.objective()
-    reference = Reference(problem, fit.alpha)
+    reference = problem.reference(fit.alpha)
     is_hinge = isinstance(problem.loss, Hinge)
     outcome = Outcome(problem, fit.status.name)
     failures = outcome.failures
-    # 1) a metric
+    # 1) the metric is valid
     if not (np.isfinite(metric.matrix).all() and (metric.coefs >= 0).all()):
         failures.append("the metric is not finite and positive semidefinite")
     if metric.directions.dtype != problem.X.dtype:
-        failures.append(f"directions are of {metric.directions.dtype}, unlike the points")
+        failures.append(f"directions have dtype {metric.directions.dtype}, unlike X")
     lengths = np.linalg.norm(metric.directions.astype(np.float64), axis=0)
     if (np.abs(lengths - 1) > 64 * reference.eps).any():
         failures.append(f"directions have lengths between {lengths.min()} and {lengths.max()}")
@@ -345,7 +234,7 @@ def _check(problem: DrawnProblem, other: bool, exact: bool) -> Outcome:
     rise = np.diff(values).max(initial=0.0)
     if not rise <= rounding + (1e-7 * abs(fit.alpha_max) if is_hinge else 0.0):
         failures.append(f"the objective increases by {rise:.3g} (± {rounding:.1g})")
-    # 4) the gap is one: no metric is better by more
+    # 4) no metric is better by more than the duality gap
     gap = fit.duality_gap()
     if not gap >= 0:
         failures.append(f"the duality gap is {gap}")
@@ -356,7 +245,7 @@ def _check(problem: DrawnProblem, other: bool, exact: bool) -> Outcome:
             failures.append(
                 f"the bound {objective - gap!r} exceeds {best!r} (± {allowed:.1g}), {name}"
             )
-    # 5) the status is true
+    # 5) a fit that converged has a small gap
     if fit.status is Status.CONVERGED:
         least = reference.value(_multiple(metric, 0.0)) if not is_hinge else 0.0
         size = max(abs(objective), 1e-3 * abs(least), abs(fit.alpha_max) * is_hinge)
@@ -375,7 +264,7 @@ def _others(
     """Other metrics that satisfy the constraints of a problem."""
     metric = fit.metric
     changes: dict[str, Any] = {
-        "max_iter": most_directions(metric.n_features),
+        "max_iter": max_directions(metric.n_features),
         "tol": 1e-3,
         "directions_per_step": "auto",
     }
@@ -389,57 +278,6 @@ def _others(
         yield "the metric of another fit", problem.fit(**changes).metric
     D, m = MAX_EXACT
     if exact and metric.n_features <= D and len(reference.weights) <= m:
-        found = optimum(reference, float(metric.coefs.sum()))
-        if found is not None:
-            yield "the optimum of a general solver", found
-
-
-def optimum(reference: Reference, trace: float) -> Metric | None:
-    """The best metric by an interior-point method, or None if it fails.
-
-    Parameters
-    ----------
-    reference : the problem
-    trace : the trace of the metric; used for the hinge only
-    """
-    cp: Any = import_module("cvxpy")
-    size = float(np.abs(reference.differences).max()) or 1.0  # all pairs may be of equal points
-    Z = reference.differences / size
-    A = np.einsum("rd,re->rde", Z[reference.far], Z[reference.far])
-    A -= np.einsum("rd,re->rde", Z[reference.near], Z[reference.near])
-    M = cp.Variable((Z.shape[1],) * 2, PSD=True)
-    margins = A.reshape(len(A), -1) @ cp.vec(M, order="C") - reference.gaps
-    loss, c = reference.loss, reference.weights
-    alpha = reference.alpha / size**2
-    constraints = []
-    if isinstance(loss, Exponential):
-        value = cp.log_sum_exp(np.log(c) - margins)
-    elif isinstance(loss, Logistic):
-        value = c @ cp.logistic(-margins)
-    elif isinstance(loss, SquaredHinge):
-        value = c @ cp.square(cp.pos(1 - margins))
-    elif isinstance(loss, SmoothedHinge):
-        value = c @ cp.huber(cp.pos(1 - margins), loss.width) / (2 * loss.width)
-    else:
-        assert isinstance(loss, Hinge)
-        t = cp.Variable()
-        value = -t + (c / c.sum() / loss.nu) @ cp.pos(t - margins)
-        constraints = [cp.trace(M) == trace * size**2]
-        alpha = 0.0
-    if reference.regularizer == "trace":
-        value += alpha * cp.trace(M)
-    else:
-        value += alpha / size**2 / 2 * cp.sum_squares(M)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            cp.Problem(cp.Minimize(value), constraints).solve(solver=cp.CLARABEL)
-    except cp.SolverError:
-        return None
-    if M.value is None or not np.isfinite(M.value).all():
-        return None
-    eigenvalues, vectors = np.linalg.eigh((M.value + M.value.T) / 2)
-    coefs = np.maximum(eigenvalues, 0) / size**2
-    if isinstance(loss, Hinge):
-        coefs *= trace / coefs.sum()
-    return Metric(vectors, coefs)
+        best = reference.optimum(float(metric.coefs.sum()))
+        if best is not None:
+            yield "the optimum of a general solver", Metric(*best)

@@ -12,9 +12,9 @@ from boostmetric import Comparisons, Logistic, Loss, boost
 
 
 class Failing(Loss):
-    """The logistic loss, which after some calls of a method returns NaN from it, once or for ever.
+    """The logistic loss; `method` returns NaN after `good` calls, once or from then on.
 
-    Of the duals, the last one is NaN.
+    Only the last dual is NaN.
     """
 
     def __init__(self, method: str = "duals", good: float = math.inf, once: bool = False) -> None:
@@ -38,7 +38,7 @@ class Failing(Loss):
 
 
 def calls_of(method: str, X: NDArray, comparisons: Comparisons, **options: Any) -> int:
-    """How often a fit calls a method of its loss."""
+    """The number of times that a fit calls a method of its loss."""
     counting = Failing(method)
     boost(X, comparisons, counting, **options)
     return counting.calls

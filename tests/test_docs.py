@@ -25,9 +25,9 @@ LINK = re.compile(r"\]\((?!\w+:)(?P<path>[^)#\s]*)(?:#(?P<anchor>[^)\s]*))?\)")
 
 
 def blocks(path: Path, info: str) -> list[str]:
-    """What is in the fenced blocks of a page that begin with this word."""
+    """The contents of the fenced blocks of a page with this info string."""
     text = path.read_text(encoding="utf-8")
-    return [found["body"] for found in FENCE.finditer(text) if found["info"] == info]
+    return [match["body"] for match in FENCE.finditer(text) if match["info"] == info]
 
 
 def prose(path: Path) -> str:
@@ -50,7 +50,7 @@ each_text = pytest.mark.parametrize("path", TEXTS, ids=name_of)
 
 
 @each_text
-def test_python_in_the_docs_is_run(path: Path) -> None:
+def test_python_blocks_are_doctests(path: Path) -> None:
     for block in blocks(path, "python"):
         assert block.startswith(">>> "), f"this block would not be run:\n{block}"
         assert block.endswith("\n\n"), f"the fence would be part of the output:\n{block}"
@@ -63,7 +63,7 @@ def links(path: Path) -> Iterator[tuple[Path, str | None]]:
 
 
 @each_text
-def test_links_lead_somewhere(path: Path) -> None:
+def test_links_exist(path: Path) -> None:
     for target, anchor in links(path):
         if target.is_relative_to(DOCS) and target.relative_to(DOCS).parts[0] in GENERATED:
             continue
@@ -86,7 +86,7 @@ def entries(page: Path) -> Iterator[Path]:
                 yield page.parent / f"{line.strip()}.md"
 
 
-def test_tables_of_contents_reach_every_page() -> None:
+def test_tables_of_contents_are_complete() -> None:
     reached, waiting = set(), [DOCS / "index.md"]
     while waiting:
         page = waiting.pop()
@@ -110,7 +110,7 @@ def resolve(dotted: str) -> object:
 
 
 @each_text
-def test_names_in_the_docs_exist(path: Path) -> None:
+def test_names_exist(path: Path) -> None:
     pytest.importorskip("matplotlib")
     text = path.read_text(encoding="utf-8")
     for dotted in set(
@@ -128,13 +128,13 @@ def test_names_in_the_docs_exist(path: Path) -> None:
         "boostmetric_paper.vision",
     ],
 )
-def test_the_reference_has_every_public_name(module: str) -> None:
+def test_api_reference_is_complete(module: str) -> None:
     listed = set(re.findall(r"[\w.]+", (DOCS / "api.md").read_text(encoding="utf-8")))
     known = {name.rpartition(".")[2] for name in listed}
     assert set(importlib.import_module(module).__all__) - {"__version__"} <= known
 
 
-def test_the_configuration_needs_nothing_but_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration_needs_only_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     settings = runpy.run_path(str(DOCS / "conf.py"))
     assert settings["release"] == boostmetric.__version__
@@ -144,7 +144,7 @@ def test_the_configuration_needs_nothing_but_the_package(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("extension", ["plain_docstrings", "repository_pages"])
-def test_examples_of_the_extensions(extension: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctests_of_extensions(extension: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sphinx")
     monkeypatch.syspath_prepend(DOCS / "_ext")
     outcome = doctest.testmod(importlib.import_module(extension))
@@ -153,7 +153,7 @@ def test_examples_of_the_extensions(extension: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
-def test_formulas_can_be_drawn(path: Path) -> None:
+def test_formulas_are_valid(path: Path) -> None:
     latex2mathml = pytest.importorskip("docutils.utils.math.latex2mathml")
     text = re.sub(r"`[^`\n]*`", "", prose(path))
     inline = re.findall(r"(?<![\\$])\$([^$\n]+(?:\n[^$\n]+)?)\$(?!\$)", text)

@@ -1,4 +1,4 @@
-"""The examples: what each teaches is so, and the solvers among them against cvxpy."""
+"""The examples: the claims of each, and comparisons of their solvers with cvxpy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXAMPLES = sorted(path.stem for path in FOLDER.glob("plot_*.py"))
 
 @dataclass(frozen=True)
 class Ran:
-    """An example that was run: its names, what it printed, and the sizes of its pictures."""
+    """The variables, printed lines and figure sizes of an example."""
 
     names: SimpleNamespace
     lines: list[str]
@@ -39,7 +39,7 @@ class Ran:
 
 @cache
 def run(name: str) -> Ran:
-    """Run an example, once, as a reader would; pictures are drawn, and shown to nobody."""
+    """Run an example once; figures are drawn but not shown."""
     if name == "plot_losses":
         pytest.importorskip("highspy")
     matplotlib.use("Agg")
@@ -69,7 +69,7 @@ def ordinal_map() -> SimpleNamespace:
 
 
 def areas(display: PairDistanceDisplay) -> tuple[float, float]:
-    """Area under the ROC curve before and after."""
+    """Areas under the ROC curves before and after."""
     before, after = (roc_auc_score(display.similar, -d) for d in (display.before, display.after))
     return float(before), float(after)
 
@@ -171,7 +171,7 @@ LESSONS: dict[str, Callable[[SimpleNamespace], None]] = {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_what_an_example_teaches_is_so_and_it_has_a_picture(name: str) -> None:
+def test_example_supports_its_claims(name: str) -> None:
     ran = run(name)
     LESSONS[name](ran.names)
     assert ran.pictures
@@ -180,7 +180,7 @@ def test_what_an_example_teaches_is_so_and_it_has_a_picture(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_has_a_title(name: str) -> None:
+def test_example_has_title(name: str) -> None:
     _, title, line, blank, *_ = (FOLDER / f"{name}.py").read_text(encoding="utf-8").splitlines()
     assert title[0].isupper()
     assert line == "=" * len(title)
@@ -193,9 +193,7 @@ def check_optimal(fit: Boosting, optimum: float) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_the_nearest_correlation_matrix_is_that_of_a_semidefinite_program(
-    correlation: SimpleNamespace, seed: int
-) -> None:
+def test_nearest_correlation_matrix_matches_cvxpy(correlation: SimpleNamespace, seed: int) -> None:
     cvxpy = pytest.importorskip("cvxpy")
     estimates = correlation.make_problem(n_features=10, seed=seed)
     assert np.linalg.eigvalsh(estimates.pairwise)[0] < -0.1
@@ -209,7 +207,7 @@ def test_the_nearest_correlation_matrix_is_that_of_a_semidefinite_program(
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_duals_of_the_squared_error_are_minus_its_gradient(
+def test_squared_error_duals_match_finite_differences(
     correlation: SimpleNamespace, weighted: bool, rng: np.random.Generator
 ) -> None:
     loss: Loss = correlation.SquaredError()
@@ -226,7 +224,7 @@ def test_the_duals_of_the_squared_error_are_minus_its_gradient(
     assert (duals < 0).any()
 
 
-def test_clipping_gives_a_correlation_matrix(correlation: SimpleNamespace) -> None:
+def test_clipping_returns_correlation_matrix(correlation: SimpleNamespace) -> None:
     matrix = correlation.clipped(correlation.make_problem(n_features=10).pairwise)
     assert np.diag(matrix) == pytest.approx(1)
     assert np.linalg.eigvalsh(matrix)[0] >= -1e-12
@@ -234,9 +232,7 @@ def test_clipping_gives_a_correlation_matrix(correlation: SimpleNamespace) -> No
 
 @pytest.mark.parametrize("alpha", [0.3, 0.05])
 @pytest.mark.parametrize("loss", ["logistic", "smoothed_hinge"])
-def test_the_gram_matrix_is_that_of_a_semidefinite_program(
-    ordinal_map: SimpleNamespace, loss: str, alpha: float
-) -> None:
+def test_gram_matrix_matches_cvxpy(ordinal_map: SimpleNamespace, loss: str, alpha: float) -> None:
     cvxpy = pytest.importorskip("cvxpy")
     survey = ordinal_map.make_problem(n_cities=10, n_statements=300)
     fit = ordinal_map.solve(survey, loss, alpha=alpha)
@@ -246,7 +242,7 @@ def test_the_gram_matrix_is_that_of_a_semidefinite_program(
     margins = diagonal[c] - 2 * M[a, c] - diagonal[b] + 2 * M[a, b]
     value = {
         "logistic": lambda: cvxpy.sum(cvxpy.logistic(-margins)),
-        # The Huber function of cvxpy is twice the rounded hinge times its width.
+        # The Huber function of cvxpy is the smoothed hinge times twice its width.
         "smoothed_hinge": lambda: cvxpy.sum(cvxpy.huber(cvxpy.pos(1 - margins), 0.5)),
     }[loss]()
     problem = cvxpy.Problem(cvxpy.Minimize(value + fit.alpha * cvxpy.trace(M)))
@@ -254,7 +250,7 @@ def test_the_gram_matrix_is_that_of_a_semidefinite_program(
     check_optimal(fit, float(problem.value))
 
 
-def test_distances_on_the_globe_and_on_the_map(ordinal_map: SimpleNamespace) -> None:
+def test_distances_on_globe_and_map(ordinal_map: SimpleNamespace) -> None:
     names = list(ordinal_map.CITIES)
     places = np.array(list(ordinal_map.CITIES.values()))
     distances: NDArray = ordinal_map.great_circle(places)
@@ -267,9 +263,7 @@ def test_distances_on_the_globe_and_on_the_map(ordinal_map: SimpleNamespace) -> 
     assert flat[apart] == pytest.approx(distances[apart], rel=0.05)
 
 
-def test_the_alignment_is_that_of_scipy(
-    ordinal_map: SimpleNamespace, rng: np.random.Generator
-) -> None:
+def test_alignment_matches_scipy(ordinal_map: SimpleNamespace, rng: np.random.Generator) -> None:
     procrustes = pytest.importorskip("scipy.spatial").procrustes
     target, points = rng.normal(size=(12, 2)), rng.normal(size=(12, 2))
     _, disparity = ordinal_map.aligned(points, target)
@@ -280,7 +274,7 @@ def test_the_alignment_is_that_of_scipy(
     assert disparity == pytest.approx(0, abs=1e-12)
 
 
-def test_the_correlation_example_prints_its_table() -> None:
+def test_correlation_example_prints_table() -> None:
     rows = {line[:22].strip(): line[22:].split() for line in run("plot_correlation").lines}
     before, clipped, after = (
         [float(number) for number in rows[name]]
@@ -294,7 +288,7 @@ def test_the_correlation_example_prints_its_table() -> None:
     assert gap <= 1e-3 * float(rows["objective"][0].rstrip(","))
 
 
-def test_the_map_example_prints_what_it_tried_and_how_good_the_map_is(
+def test_map_example_prints_table(
     ordinal_map: SimpleNamespace,
 ) -> None:
     lines = run("plot_ordinal_map").lines

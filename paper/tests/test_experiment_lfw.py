@@ -90,8 +90,9 @@ def small_cells(
     return EXPERIMENTS["lfw-small"].cells(datasets, methods, seeds)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("faces")
-def test_every_cell_of_the_small_experiment_has_a_record() -> None:
+def test_small_experiment_has_all_records() -> None:
     experiment, found = EXPERIMENTS["lfw-small"], {}
     cells = small_cells()
     experiment.check_ready(cells)
@@ -121,22 +122,20 @@ def test_every_cell_of_the_small_experiment_has_a_record() -> None:
 
 
 @pytest.mark.usefixtures("faces")
-@pytest.mark.parametrize("number", range(N_FOLDS))
-def test_people_of_held_out_pairs_are_not_in_the_training_part(number: int) -> None:
-    """By the names in pairs.txt, where fold f has the people 8f to 8f + 7."""
-    fold = load_fold(SMALL, number, 8)
+def test_training_part_excludes_people_of_held_out_pairs() -> None:
+    """By the names in pairs.txt: fold f has the people 8f to 8f + 7."""
     people = load_lfw().people
-    other = (number + 1) % N_FOLDS
-    shown = {
-        name for each in (number, other) for name in NAMES[each * PER_FOLD : (each + 1) * PER_FOLD]
-    }
-    assert set(people[fold.train]) == set(NAMES) - shown
-    assert set(people[fold.tests.rows].ravel()) == set(NAMES[number * PER_FOLD :][:PER_FOLD])
-    assert set(people[fold.known.rows].ravel()) == set(NAMES[other * PER_FOLD :][:PER_FOLD])
+    for number in range(N_FOLDS):
+        fold = load_fold(SMALL, number, 8)
+        tested = set(NAMES[number * PER_FOLD :][:PER_FOLD])
+        known = set(NAMES[(number + 1) % N_FOLDS * PER_FOLD :][:PER_FOLD])
+        assert set(people[fold.train]) == set(NAMES) - tested - known
+        assert set(people[fold.tests.rows].ravel()) == tested
+        assert set(people[fold.known.rows].ravel()) == known
 
 
 @pytest.mark.usefixtures("faces")
-def test_points_are_the_components_of_the_training_images() -> None:
+def test_points_are_principal_components_of_training_images() -> None:
     """PCA by the singular vectors of the centered training descriptors, up to signs."""
     fold = load_fold(SMALL, 0, 8)
     X = np.stack([SMALL.describe(image) for image in load_lfw().images]).astype(np.float64)
@@ -165,14 +164,14 @@ def small_fold(rng: np.random.Generator, **changes: Any) -> Fold:
     return Fold(**{**parts, **changes})
 
 
-def test_a_fold_with_a_tested_person_to_learn_from_is_refused(rng: np.random.Generator) -> None:
+def test_fold_that_trains_on_tested_person_is_rejected(rng: np.random.Generator) -> None:
     with pytest.raises(
         ValueError, match=r"^2 people are in the training part and in held-out pairs"
     ):
         small_fold(rng, train=np.array([0, 1, 15, 20]))
 
 
-def test_learners_are_thinned_person_by_person(rng: np.random.Generator) -> None:
+def test_training_images_are_reduced_by_person(rng: np.random.Generator) -> None:
     fold = small_fold(rng)
     assert Counter(fold.training_points()[1].tolist()) == {0: 1, 1: 2, 2: 3, 3: 4, 4: 5}
     assert Counter(fold.training_points(3)[1].tolist()) == {0: 1, 1: 2, 2: 3, 3: 3, 4: 3}
@@ -184,7 +183,7 @@ def test_learners_are_thinned_person_by_person(rng: np.random.Generator) -> None
     assert len(np.unique(X, axis=0)) == len(X)
 
 
-def test_triplets_are_of_two_images_of_one_and_one_of_another(rng: np.random.Generator) -> None:
+def test_triplets_have_two_people(rng: np.random.Generator) -> None:
     X, people = small_fold(rng).training_points(3)
     made = people_triplets(X, people, 40, Recipe(1, {}), seed=0)
     near, far = made.pairs[made.near], made.pairs[made.far]
@@ -195,7 +194,7 @@ def test_triplets_are_of_two_images_of_one_and_one_of_another(rng: np.random.Gen
     assert 0 in people[far]  # who has one image is an impostor too
 
 
-def test_impostor_is_the_nearest_of_those_drawn(rng: np.random.Generator) -> None:
+def test_impostor_is_nearest_of_random_candidates(rng: np.random.Generator) -> None:
     """After very many draws it is the nearest image of all others, found by brute force."""
     X, people = small_fold(rng).training_points(3)
     made = people_triplets(X, people, 10, Recipe(400, {}), seed=0)
@@ -230,12 +229,12 @@ def judged_fold(known: str, tests: str, step: float = 1.0) -> Fold:
         ("ssdd", "dssd", 0.5),
     ],
 )
-def test_threshold_comes_from_the_known_pairs(known: str, tests: str, right: float) -> None:
+def test_threshold_uses_known_pairs(known: str, tests: str, right: float) -> None:
     fold = judged_fold(known, tests)
     assert accuracy(fold, score_distance(fold)) == right
 
 
-def test_curve_is_at_shares_of_the_known_pairs() -> None:
+def test_curve_uses_quantiles_of_known_pairs() -> None:
     """Pair by pair: a test is accepted where enough known pairs are farther apart."""
     fold = judged_fold("sdsdd", "ssdsd", step=0.5)
     found = roc_rates(fold, score_distance(fold))
@@ -251,7 +250,7 @@ def test_curve_is_at_shares_of_the_known_pairs() -> None:
     assert roc_rates(fold, stretched) == found
 
 
-def test_cosine_forgets_lengths(rng: np.random.Generator) -> None:
+def test_cosine_ignores_lengths(rng: np.random.Generator) -> None:
     fold = small_fold(rng)
     lengths = rng.uniform(0.5, 2, size=(len(fold.X), 1))
     a, b = fold.X[fold.tests.rows[0]]
@@ -260,7 +259,7 @@ def test_cosine_forgets_lengths(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(score_cosine(fold.mapped(lambda X: X * lengths)), score_cosine(fold))
 
 
-def test_sphere_shrinks_what_varies_within_people(rng: np.random.Generator) -> None:
+def test_sphere_shrinks_variation_within_people(rng: np.random.Generator) -> None:
     """Images of a person differ along the first axis, people along the second."""
     people = np.repeat(np.arange(60), 4)
     X = np.column_stack([5 * rng.normal(size=240), rng.normal(size=60)[people]])
@@ -279,7 +278,7 @@ def test_sphere_shrinks_what_varies_within_people(rng: np.random.Generator) -> N
 
 
 @pytest.mark.usefixtures("faces")
-def test_what_was_computed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = Cell("lfw-small", "8D", "within-class-cosine", 1)
     before = EXPERIMENTS["lfw-small"].run(cell)
 
@@ -290,7 +289,7 @@ def test_what_was_computed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert EXPERIMENTS["lfw-small"].run(cell) == before
 
 
-def test_digest_goes_by_what_the_files_have(
+def test_digest_depends_on_contents_of_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BOOSTMETRIC_DATA", str(tmp_path))
@@ -307,7 +306,7 @@ def test_digest_goes_by_what_the_files_have(
     assert len({*found, data_digest()}) == 4
 
 
-def test_unreadable_images_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_images_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw_faces(tmp_path)
     broken = tmp_path / "lfw_funneled" / NAMES[-1] / f"{NAMES[-1]}_0002.jpg"
     broken.write_bytes(b"no image")
@@ -319,7 +318,7 @@ def test_unreadable_images_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert len(fold.people) == N_PEOPLE * N_IMAGES - 1
 
 
-def test_cells_of_the_paper() -> None:
+def test_cells_match_paper() -> None:
     experiment = EXPERIMENTS["lfw"]
     cells = experiment.cells()
     assert experiment.datasets == ("100D", "200D", "300D", "400D")
@@ -333,14 +332,14 @@ def test_cells_of_the_paper() -> None:
     assert PAPER.describe.points == "detected"
 
 
-def test_missing_data_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_missing_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOOSTMETRIC_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(DatasetError, match=r"^There is no folder .*nowhere. Download lfw-funneled"):
         EXPERIMENTS["lfw-small"].check_ready(small_cells())
 
 
 @pytest.mark.usefixtures("faces")
-def test_a_seed_without_a_fold_is_refused() -> None:
+def test_seed_without_fold_is_rejected() -> None:
     with pytest.raises(
         ExperimentError,
         match=r"^lfw-small: best on 8D, seed 3: the seed is the number of a fold, .* have 3 folds",

@@ -87,9 +87,15 @@ def ready(method: str = "euclidean", seed: int = 0) -> None:
 
 @pytest.mark.filterwarnings("ignore:points of class .* targets:UserWarning")
 @pytest.mark.parametrize(
-    "method", ["euclidean", "boostmetric-e", "boostmetric-squared-hinge", "recipe"]
+    "method",
+    [
+        "euclidean",
+        "boostmetric-e",
+        "boostmetric-squared-hinge",
+        pytest.param("recipe", marks=pytest.mark.slow),
+    ],
 )
-def test_regions_are_told_apart(folder: Path, method: str) -> None:
+def test_methods_classify_regions(folder: Path, method: str) -> None:
     ready(method)
     record = json.loads(json.dumps(run(method)))
     confusion = np.array(record["confusion"])
@@ -101,7 +107,7 @@ def test_regions_are_told_apart(folder: Path, method: str) -> None:
     assert {"fit_seconds", "processor_seconds", "memory"} <= set(record)
 
 
-def test_the_error_is_that_of_another_classifier(folder: Path) -> None:
+def test_error_matches_scikit_learn(folder: Path) -> None:
     """Wrong labels in every third image make one neighbor worse than three."""
     for image in range(0, N_IMAGES, 3):
         pixels, labels = drawn(image)
@@ -113,14 +119,14 @@ def test_the_error_is_that_of_another_classifier(folder: Path) -> None:
     assert run("euclidean", 1)["error"] == pytest.approx(errors[1])
 
 
-def test_confusion_has_the_truth_in_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_confusion_has_true_classes_in_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(msrc, "majority", lambda neighbors, ties: np.full(len(neighbors), 4))
     confusion = np.array(run("euclidean")["confusion"])
     assert confusion[:, 4].sum() == confusion.sum()
     assert confusion[:, 4].min() > 0
 
 
-def test_points_are_roots_of_shares_of_whole_counts(folder: Path) -> None:
+def test_points_are_square_roots_of_shares(folder: Path) -> None:
     for part in load_halves(load_msrc(), SMALL, 0):
         assert part.X.shape == (len(part.y), SMALL.n_merged)
         counts = part.X**2 * 18 * 28
@@ -128,7 +134,7 @@ def test_points_are_roots_of_shares_of_whole_counts(folder: Path) -> None:
         np.testing.assert_allclose(counts.sum(axis=1), 18 * 28)
 
 
-def test_halves_are_of_images_and_differ_by_seed() -> None:
+def test_halves_depend_on_seed() -> None:
     halves = [training_images(241, seed) for seed in range(3)]
     for half in halves:
         assert len(np.unique(half)) == 120
@@ -139,7 +145,7 @@ def test_halves_are_of_images_and_differ_by_seed() -> None:
     np.testing.assert_array_equal(halves[1], training_images(241, 1))
 
 
-def test_training_regions_do_not_depend_on_test_images(folder: Path) -> None:
+def test_training_regions_ignore_test_images(folder: Path) -> None:
     before = load_halves(load_msrc(), SMALL, 0)
     held_out = np.setdiff1d(np.arange(N_IMAGES), training_images(N_IMAGES, 0))
     for image in held_out:
@@ -159,7 +165,7 @@ def test_methods_share_the_regions(folder: Path, monkeypatch: pytest.MonkeyPatch
         run("euclidean", 1)
 
 
-def test_regions_have_the_class_and_the_image_they_were_drawn_with(folder: Path) -> None:
+def test_regions_have_class_and_image(folder: Path) -> None:
     data = load_msrc()
     words: Iterator[NDArray[np.intp]] = (
         np.full((HEIGHT, WIDTH), image % SMALL.n_words) for image in range(N_IMAGES)
@@ -170,7 +176,7 @@ def test_regions_have_the_class_and_the_image_they_were_drawn_with(folder: Path)
         assert (counts[rows == image, image % SMALL.n_words] == 18 * 28).all()
 
 
-def test_unreadable_images_are_named(folder: Path) -> None:
+def test_unreadable_images_are_listed(folder: Path) -> None:
     path = folder / "1_2_s.bmp"
     path.write_bytes(path.read_bytes()[:500])
     record = run("euclidean")
@@ -178,7 +184,7 @@ def test_unreadable_images_are_named(folder: Path) -> None:
     assert record["n_train"] + record["n_test"] == (N_IMAGES - 1) * len(PATCHES)
 
 
-def test_lmnn_runs_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lmnn_runs_in_subprocess(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def fake(name: str, X: NDArray, y: NDArray, **options: int) -> Learned:
@@ -195,9 +201,7 @@ def test_lmnn_runs_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("half", "left", "needed"), [("training", 1, 2), ("training", 0, 2), ("test", 0, 1)]
 )
-def test_a_half_that_lacks_a_class_is_refused(
-    folder: Path, half: str, left: int, needed: int
-) -> None:
+def test_half_without_class_is_rejected(folder: Path, half: str, left: int, needed: int) -> None:
     """All regions of cows but `left` become void, in the images of the half."""
     cow = CLASSES.index("cow")
     rows = training_images(N_IMAGES, 0)
@@ -215,19 +219,19 @@ def test_a_half_that_lacks_a_class_is_refused(
     )
 
 
-def test_missing_images_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_images_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOOSTMETRIC_DATA", str(tmp_path))
     with pytest.raises(DatasetError, match=r"has no image 1_1_s\.bmp with a map 1_1_s_GT\.bmp"):
         ready()
 
 
-def test_pillow_is_named_where_it_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_missing_pillow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(ImportError, match="Pillow is not installed"):
         ready()
 
 
-def test_the_paper_has_ten_groups() -> None:
+def test_paper_has_ten_groups() -> None:
     experiment = EXPERIMENTS["msrc"]
     cells = experiment.cells(methods=("euclidean", "lmnn"))
     assert len(cells) == 20
@@ -236,7 +240,8 @@ def test_the_paper_has_ten_groups() -> None:
     assert (PAPER.n_words, PAPER.n_merged, PAPER.n_neighbors) == (2000, 300, 10)
 
 
-def test_the_real_regions_are_as_many_as_the_docstring_says(data_folder: Path) -> None:
+@pytest.mark.slow
+def test_number_of_real_regions(data_folder: Path) -> None:
     data = load_msrc(data_folder)
     blank = (np.zeros(label_map.shape, dtype=np.intp) for label_map in data.maps)
     _, y, rows = find_regions(data, PAPER, blank)

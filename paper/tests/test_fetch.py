@@ -83,7 +83,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, give: Callable[..., Any]) -> list[tu
     return requests
 
 
-def test_what_came_is_stored_as_load_reads_it_and_not_downloaded_again(
+def test_download_is_stored_once(
     diabetes: tuple[NDArray, NDArray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, labels = diabetes
@@ -99,7 +99,7 @@ def test_what_came_is_stored_as_load_reads_it_and_not_downloaded_again(
 
 
 @pytest.mark.parametrize("kind", ["half", "changed"])
-def test_a_file_that_is_not_the_dataset_is_refused_and_kept(
+def test_other_existing_file_is_rejected_and_kept(
     kind: str,
     diabetes: tuple[NDArray, NDArray],
     tmp_path: Path,
@@ -121,7 +121,7 @@ def test_a_file_that_is_not_the_dataset_is_refused_and_kept(
     assert requests == []
 
 
-def test_folder_comes_from_the_environment(
+def test_folder_from_environment(
     diabetes: tuple[NDArray, NDArray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer(monkeypatch, lambda home: as_openml("diabetes", *diabetes))
@@ -138,7 +138,7 @@ def test_folder_comes_from_the_environment(
 
 
 @pytest.mark.parametrize("place", ["point", "label", "row"])
-def test_a_wrong_checksum_is_refused_and_nothing_kept(
+def test_download_with_wrong_checksum_is_not_stored(
     place: str,
     diabetes: tuple[NDArray, NDArray],
     tmp_path: Path,
@@ -176,7 +176,7 @@ def test_a_wrong_checksum_is_refused_and_nothing_kept(
         (OSError(28, "No space left on device"), "Cannot write .*pima.npz: No space left"),
     ],
 )
-def test_a_failure_is_told_in_one_line(
+def test_failure_is_one_line(
     error: Exception,
     text: str,
     tmp_path: Path,
@@ -196,7 +196,7 @@ def test_a_failure_is_told_in_one_line(
     assert socket.getdefaulttimeout() == before
 
 
-def test_connections_that_stay_silent_are_given_up(
+def test_connection_without_answer_times_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(home: Path) -> None:
@@ -208,7 +208,7 @@ def test_connections_that_stay_silent_are_given_up(
 
 
 @pytest.mark.parametrize("when", ["download", "write"])
-def test_an_interrupted_fetch_leaves_the_folder_as_it_was(
+def test_interrupted_fetch_leaves_folder_unchanged(
     when: str,
     diabetes: tuple[NDArray, NDArray],
     tmp_path: Path,
@@ -229,7 +229,7 @@ def test_an_interrupted_fetch_leaves_the_folder_as_it_was(
     assert os.listdir(tmp_path) == ["other"]
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_error_names_folder_that_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DatasetError, match=r"Cannot write .*letter.npz: "):
         fetch("letter", tmp_path / "file")
@@ -242,7 +242,9 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         ("yfaces", ["YaleB_32x32.mat", "2414 x 1024", "0 to 37,", "0 to 255", "yaleb_32x32.npz"]),
     ],
 )
-def test_what_openml_lacks_is_described(name: str, words: list[str], tmp_path: Path) -> None:
+def test_error_describes_data_missing_on_openml(
+    name: str, words: list[str], tmp_path: Path
+) -> None:
     with pytest.raises(DatasetError, match="OpenML does not have it in the paper's form") as caught:
         fetch(name, tmp_path)
     assert all(word in str(caught.value) for word in words)
@@ -312,7 +314,7 @@ class Response(io.BytesIO):
 
 
 @pytest.mark.parametrize("name", ["letter", "b-cancer", "diabetes"])
-def test_real_data_come_through_scikit_learn_in_another_order(
+def test_real_data_in_another_order_are_accepted(
     name: str, tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = CATALOGUE[name].file
@@ -332,7 +334,7 @@ def test_real_data_come_through_scikit_learn_in_another_order(
 
 
 @pytest.mark.parametrize("name", OPENML)
-def test_real_files_have_the_checksum(name: str, data_folder: Path) -> None:
+def test_checksums_of_real_files(name: str, data_folder: Path) -> None:
     file = CATALOGUE[name].file
     assert file is not None
     with np.load(data_folder / file.name, allow_pickle=False) as stored:

@@ -1,4 +1,4 @@
-"""The report: its numbers by hand, and the committed results."""
+"""The report: numbers computed by hand, and the committed results."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_running_times(tmp_path: Path) -> None:
     assert row(table, "slope, D ≥ 200") == ["–", "3.00"]
 
 
-def test_curves_are_averaged_at_equal_thresholds() -> None:
+def test_mean_curve_averages_at_equal_thresholds() -> None:
     curves = [
         {"roc_accepted": [1.0, 0.2, 0.0], "roc_found": [1.0, 0.8, 0.1]},
         {"roc_accepted": [1.0, 0.4, 0.0], "roc_found": [1.0, 0.6, 0.3]},
@@ -106,13 +106,14 @@ def test_curves_are_averaged_at_equal_thresholds() -> None:
     np.testing.assert_allclose(found, [0, 0.2, 0.7, 1, 1])
 
 
-def test_missing_results_name_the_command(tmp_path: Path) -> None:
+def test_report_without_results_names_command(tmp_path: Path) -> None:
     (tmp_path / "table1.jsonl").write_text('{"half a li')
     text = write_report(tmp_path, tmp_path).read_text(encoding="utf-8")
     assert text.count("No results. Run `boostmetric-paper reproduce ") == 8
 
 
-def test_the_committed_report_and_the_docs_have_the_committed_results(
+@pytest.mark.slow
+def test_committed_report_and_docs_match_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = ROOT / "paper" / "results"

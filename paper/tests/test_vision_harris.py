@@ -28,7 +28,7 @@ def boxes(seed: int) -> NDArray[np.uint8]:
 
 
 @pytest.mark.parametrize("width", [1.5, 2.5, 4.0, 6.0, 8.0])
-def test_a_blob_stands_out_at_its_own_scale(width: float) -> None:
+def test_blob_is_found_at_its_scale(width: float) -> None:
     """σ²·ΔG(σ) of a Gaussian of standard deviation t is ∝ σ²/(t² + σ²)² in its middle: at σ = t."""
     corners = harris_laplace(blob(width))
     middle = (corners.x == 60) & (corners.y == 60)
@@ -38,7 +38,7 @@ def test_a_blob_stands_out_at_its_own_scale(width: float) -> None:
     assert abs(np.log(corners.scales[middle][0] / width)) <= np.log(1.2)
 
 
-def test_corners_are_maxima_of_the_measure() -> None:
+def test_corners_are_maxima() -> None:
     """The measure by another library, at every scale, away from the border."""
     image = boxes(0)
     gray = image / 255
@@ -63,7 +63,7 @@ def test_corners_are_maxima_of_the_measure() -> None:
     assert np.mean([place in expected for place in found]) > 0.95
 
 
-def test_edges_and_flat_places_have_no_corner() -> None:
+def test_edges_and_flat_areas_have_no_corners() -> None:
     edge = np.zeros((60, 60), dtype=np.uint8)
     edge[:, 30:] = 255
     assert len(harris_laplace(edge).x) == 0
@@ -72,11 +72,11 @@ def test_edges_and_flat_places_have_no_corner() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 40), (40, 2), (3, 3)])
-def test_small_images_have_no_corner(shape: tuple[int, int]) -> None:
+def test_small_images_have_no_corners(shape: tuple[int, int]) -> None:
     assert len(harris_laplace(np.zeros(shape, np.uint8)).x) == 0
 
 
-def test_faint_corners_are_below_the_threshold() -> None:
+def test_threshold_removes_faint_corners() -> None:
     """The measure grows with the fourth power of the contrast."""
     faint, strong = harris_laplace(blob(4, 0.04)), harris_laplace(blob(4, 0.5))
     assert len(faint.x) == 0
@@ -84,7 +84,7 @@ def test_faint_corners_are_below_the_threshold() -> None:
     assert len(harris_laplace(blob(4, 0.04), threshold=0).x) > 0
 
 
-def test_a_quarter_turn_turns_the_corners() -> None:
+def test_corners_rotate_with_image() -> None:
     image = boxes(1)
     x, y, scales = harris_laplace(image)
     expected = set(zip(y, image.shape[1] - 1 - x, scales, strict=True))
@@ -93,7 +93,7 @@ def test_a_quarter_turn_turns_the_corners() -> None:
     assert len(expected & turned) > 0.95 * len(expected | turned)
 
 
-def test_a_patch_is_twelve_scales_wide_and_upright() -> None:
+def test_patch_is_upright_and_twelve_scales_wide() -> None:
     """OpenCV describes the patch of a corner as it does Lowe's of the same place and size."""
     image = boxes(2)
     x, y, scales = harris_laplace(image)
@@ -104,7 +104,7 @@ def test_a_patch_is_twelve_scales_wide_and_upright() -> None:
         np.testing.assert_array_equal(found[row], cv2.SIFT_create().compute(image, [spot])[1][0])
 
 
-def test_descriptors_grow_with_the_image() -> None:
+def test_descriptors_scale_with_image() -> None:
     """A cross and one twice as large are described alike, as their patches are in proportion."""
     found = []
     for width in (3, 6):

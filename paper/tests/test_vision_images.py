@@ -42,7 +42,7 @@ def packed(files: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return data, np.cumsum([0, *map(len, files)])
 
 
-def test_pixels_come_from_arrays_bytes_and_paths(tmp_path: Path) -> None:
+def test_pixels_from_arrays_bytes_and_paths(tmp_path: Path) -> None:
     pixels = noise(0, 5, 7, 3)
     write(tmp_path / "a.png", pixels)
     for source in (pixels, encoded(pixels), tmp_path / "a.png", str(tmp_path / "a.png")):
@@ -51,7 +51,7 @@ def test_pixels_come_from_arrays_bytes_and_paths(tmp_path: Path) -> None:
         np.testing.assert_allclose(read_image(source, gray=True), gray, atol=0.51)
 
 
-def test_a_gray_file_has_three_channels_unless_gray() -> None:
+def test_channels_of_gray_file() -> None:
     pixels = noise(0, 4, 6)
     np.testing.assert_array_equal(read_image(encoded(pixels)), np.stack([pixels] * 3, axis=-1))
     np.testing.assert_array_equal(read_image(encoded(pixels), gray=True), pixels)
@@ -62,31 +62,31 @@ def test_a_gray_file_has_three_channels_unless_gray() -> None:
     ("shape", "dtype"),
     [((3,), "uint8"), ((3, 4, 4), "uint8"), ((0, 4), "uint8"), ((3, 4), "float64")],
 )
-def test_wrong_pixels_are_refused(shape: tuple[int, ...], dtype: str) -> None:
+def test_wrong_pixels_are_rejected(shape: tuple[int, ...], dtype: str) -> None:
     with pytest.raises(ImageError, match="must be a nonempty uint8 array"):
         read_image(np.zeros(shape, dtype=dtype))
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "BMP"])
-def test_truncated_images_cannot_be_read_wherever_they_end(form: str) -> None:
+def test_truncated_images_are_rejected(form: str) -> None:
     whole = encoded(noise(0, 20, 20, 3), form)
     for end in range(0, len(whole) * 3 // 4, 7):
         with pytest.raises(ImageError, match=r"^these bytes cannot be read as an image"):
             read_image(whole[:end])
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_error_names_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match=r"There is no file .*no\.png"):
         read_image(tmp_path / "no.png")
 
 
-def test_pillow_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_missing_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(ImportError, match="Pillow is not installed"):
         read_image(b"")
 
 
-def test_images_are_decoded_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_are_decoded_lazily(monkeypatch: pytest.MonkeyPatch) -> None:
     images = Images([noise(i, 3, 4, 3) for i in range(4)], list("abcd"), gray=True)
     read: list[object] = []
 
@@ -103,7 +103,7 @@ def test_images_are_decoded_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(read) == 1
 
 
-def test_images_that_are_left_out_are_named_in_order() -> None:
+def test_skipped_images_are_listed_in_order() -> None:
     images = Images([b"", noise(0, 2, 2), b"x", noise(1, 2, 2)], list("abcd"), skipped=("z",))
     assert images.unreadable() == [0, 2]
     left = images.leave_out([2, 0])
@@ -112,7 +112,7 @@ def test_images_that_are_left_out_are_named_in_order() -> None:
     assert images[1:].skipped == ("z",)
 
 
-def test_images_need_a_name_each() -> None:
+def test_images_need_one_name_each() -> None:
     with pytest.raises(ValueError, match=r"same length. Got 2 and 1"):
         Images([b"", b""], ["a"])
 
@@ -129,7 +129,7 @@ def caltech(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("inner", ["101_ObjectCategories", "."])
-def test_caltech_is_read_from_its_folders(tmp_path: Path, inner: str) -> None:
+def test_caltech_from_folders(tmp_path: Path, inner: str) -> None:
     caltech(tmp_path / inner)
     found = load_caltech101(tmp_path, ["airplanes", "Faces"], gray=False)
     assert found.class_names == ("airplanes", "Faces")
@@ -146,7 +146,7 @@ def test_caltech_is_read_from_its_folders(tmp_path: Path, inner: str) -> None:
     assert turned.images[0].shape == (16, 24)
 
 
-def test_caltech_is_read_from_its_file(tmp_path: Path) -> None:
+def test_caltech_from_file(tmp_path: Path) -> None:
     files = [encoded(noise(i, 8, 9, 3)) for i in range(4)]
     files[1] = files[1][:50]
     jpeg, offsets = packed(files)
@@ -166,7 +166,7 @@ def test_caltech_is_read_from_its_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.images[1], noise(2, 8, 9, 3))
 
 
-def test_an_empty_class_is_refused_before_any_image_is_read(
+def test_empty_class_is_rejected_before_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caltech(tmp_path)
@@ -176,7 +176,7 @@ def test_an_empty_class_is_refused_before_any_image_is_read(
         load_caltech101(tmp_path, ["Faces", "Motorbikes", "cars"])
 
 
-def test_a_class_of_which_no_image_can_be_read_is_refused(tmp_path: Path) -> None:
+def test_class_without_readable_images_is_rejected(tmp_path: Path) -> None:
     caltech(tmp_path)
     (tmp_path / "cars").mkdir()
     (tmp_path / "cars" / "image_0001.jpg").write_bytes(b"no image")
@@ -187,7 +187,7 @@ def test_a_class_of_which_no_image_can_be_read_is_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("load", "name"), [(load_caltech101, "Caltech-101"), (load_lfw, "LFW"), (load_msrc, "MSRC")]
 )
-def test_damaged_files_and_absent_folders_are_refused(
+def test_damaged_files_and_missing_folders_are_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: type, name: str
 ) -> None:
     monkeypatch.delenv("BOOSTMETRIC_DATA", raising=False)
@@ -214,7 +214,7 @@ def faces(folder: Path, text: str) -> None:
 PAIRS = "2\t1\nAnn_Lee\t1\t3\nBo\t2\tCy\t1\nBo\t1\t2\nAnn_Lee\t2\tCy\t1\n"
 
 
-def test_lfw_is_read_from_its_folders_without_pairs_of_unreadable_images(tmp_path: Path) -> None:
+def test_lfw_from_folders(tmp_path: Path) -> None:
     faces(tmp_path, PAIRS)
     found = load_lfw(tmp_path)
     assert found.images.skipped == ("Ann_Lee_0002",)
@@ -231,7 +231,7 @@ def test_lfw_is_read_from_its_folders_without_pairs_of_unreadable_images(tmp_pat
     assert load_lfw(tmp_path, gray=False).images[0].shape == (10, 10, 3)
 
 
-def test_lfw_is_read_from_its_file(tmp_path: Path) -> None:
+def test_lfw_from_file(tmp_path: Path) -> None:
     files = [encoded(noise(i, 6, 6)) for i in range(4)]
     files[1] = b"no image"
     jpeg, offsets = packed(files)
@@ -261,13 +261,13 @@ def test_lfw_is_read_from_its_file(tmp_path: Path) -> None:
         ("1 x\n", "is not a list of pairs"),
     ],
 )
-def test_wrong_lists_of_pairs_are_refused(tmp_path: Path, text: str, why: str) -> None:
+def test_wrong_lists_of_pairs_are_rejected(tmp_path: Path, text: str, why: str) -> None:
     faces(tmp_path, text)
     with pytest.raises(DatasetError, match=f"pairs.txt {why}"):
         load_lfw(tmp_path)
 
 
-def test_lists_of_pairs_of_the_development_sets_have_one_fold(tmp_path: Path) -> None:
+def test_development_sets_have_one_fold(tmp_path: Path) -> None:
     (tmp_path / "pairs.txt").write_text("1\nBo 1 2\nBo 1 Cy 1\n")
     pairs, is_same, folds = read_pairs(tmp_path / "pairs.txt", ["Bo_0001", "Bo_0002", "Cy_0001"])
     assert (pairs.tolist(), is_same.tolist(), folds.tolist()) == (
@@ -282,7 +282,7 @@ def colors(labels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return legend[labels]
 
 
-def test_every_color_of_the_legend_has_its_label() -> None:
+def test_colors_of_legend_have_labels() -> None:
     labels = np.random.default_rng(0).permutation(24).astype(np.uint8).reshape(4, 6)
     np.testing.assert_array_equal(labels_of(colors(labels)), labels)
     with pytest.raises(ImageError, match=r"the color \(255, 0, 1\), which is not in"):
@@ -290,7 +290,7 @@ def test_every_color_of_the_legend_has_its_label() -> None:
 
 
 @pytest.mark.parametrize("folders", [("Images", "GroundTruth"), (".", ".")])
-def test_msrc_is_read_from_its_folders(tmp_path: Path, folders: tuple[str, str]) -> None:
+def test_msrc_from_folders(tmp_path: Path, folders: tuple[str, str]) -> None:
     labels = np.random.default_rng(0).integers(24, size=(5, 6), dtype=np.uint8)
     for name in ("1_1_s", "1_2_s", "2_10_s", "2_9_s", "8_1_s", "9_1_s"):
         write(tmp_path / folders[0] / f"{name}.bmp", noise(1, 5, 6, 3), "BMP")
@@ -305,7 +305,7 @@ def test_msrc_is_read_from_its_folders(tmp_path: Path, folders: tuple[str, str])
     np.testing.assert_array_equal(found.images[0], noise(1, 5, 6, 3))
 
 
-def test_msrc_is_read_from_its_file(tmp_path: Path) -> None:
+def test_msrc_from_file(tmp_path: Path) -> None:
     shapes = [(4, 5), (6, 3), (2, 2)]
     files = [encoded(noise(i, *shape, 3)) for i, shape in enumerate(shapes)]
     files[1] = files[1][:40]
@@ -328,7 +328,8 @@ def test_msrc_is_read_from_its_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.images[1], noise(2, 2, 2, 3))
 
 
-def test_real_files_have_the_sizes_that_are_known(data_folder: Path) -> None:
+@pytest.mark.slow
+def test_sizes_of_real_files(data_folder: Path) -> None:
     sizes = (
         ("Caltech-101", load_caltech101, 2501),
         ("LFW", load_lfw, 13233),

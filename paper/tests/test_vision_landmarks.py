@@ -70,7 +70,7 @@ def trained(path: Path, n_points: int) -> Path:
     return path
 
 
-def test_points_of_drawn_faces_are_found(model: Path, rng: np.random.Generator) -> None:
+def test_landmarks_of_drawn_faces(model: Path, rng: np.random.Generator) -> None:
     errors, still = [], []
     for _ in range(20):
         image, points = drawn_face(rng)
@@ -80,9 +80,7 @@ def test_points_of_drawn_faces_are_found(model: Path, rng: np.random.Generator) 
     assert np.mean(still) > 2.5
 
 
-def test_points_of_a_larger_image_are_those_of_its_center(
-    model: Path, rng: np.random.Generator
-) -> None:
+def test_landmarks_of_larger_image(model: Path, rng: np.random.Generator) -> None:
     image, _ = drawn_face(rng)
     large = np.pad(image, 50, constant_values=90)
     np.testing.assert_array_equal(facial_points(large, model), facial_points(image, model))
@@ -90,7 +88,7 @@ def test_points_of_a_larger_image_are_those_of_its_center(
     np.testing.assert_array_equal(facial_points(color, model), facial_points(image, model))
 
 
-def test_center_of_an_image() -> None:
+def test_center_of_image() -> None:
     image = np.arange(250, dtype=np.uint8)[:, None] * np.ones(200, dtype=np.uint8)
     assert center(image)[[0, -1], 0].tolist() == [50, 199]
     assert center(image).shape == (FRAME, FRAME)
@@ -98,7 +96,7 @@ def test_center_of_an_image() -> None:
         center(np.zeros((149, 250), dtype=np.uint8))
 
 
-def test_similarity_recovers_a_turn(rng: np.random.Generator) -> None:
+def test_similarity_recovers_rotation(rng: np.random.Generator) -> None:
     angle, scale, shift = 0.3, 1.7, np.array([4.0, -9.0])
     turn = scale * np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     points = rng.normal(size=(9, 2))
@@ -106,7 +104,7 @@ def test_similarity_recovers_a_turn(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(found, np.column_stack([turn, shift]), atol=1e-12)
 
 
-def test_similarity_is_the_least_squares_one(rng: np.random.Generator) -> None:
+def test_similarity_minimizes_squares(rng: np.random.Generator) -> None:
     """The four numbers a, b, c, d of (x, y) ↦ (ax − by + c, bx + ay + d) by `lstsq`."""
     points, goals = rng.normal(size=(2, 9, 2))
     x, y = points.T
@@ -118,7 +116,7 @@ def test_similarity_is_the_least_squares_one(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(similarity(points, goals), [[a, -b, c], [b, a, d]])
 
 
-def test_descriptor_is_that_of_the_patch_alone(rng: np.random.Generator) -> None:
+def test_descriptor_depends_only_on_patch(rng: np.random.Generator) -> None:
     """What lies beyond a patch, with the cells that SIFT blends in, does not matter."""
     image = rng.integers(256, size=(FRAME, FRAME), dtype=np.uint8)
     other = rng.integers(256, size=(FRAME, FRAME), dtype=np.uint8)
@@ -131,7 +129,7 @@ def test_descriptor_is_that_of_the_patch_alone(rng: np.random.Generator) -> None
     np.testing.assert_allclose((one**2).sum(axis=2), 1, rtol=1e-5)
 
 
-def test_descriptors_go_by_point_then_by_size(rng: np.random.Generator) -> None:
+def test_order_of_descriptors(rng: np.random.Generator) -> None:
     image = rng.integers(256, size=(FRAME, FRAME), dtype=np.uint8)
     described = FaceSift("mean")(image).reshape(9, 3, 128)
     assert described.dtype == np.float32
@@ -141,7 +139,7 @@ def test_descriptors_go_by_point_then_by_size(rng: np.random.Generator) -> None:
             np.testing.assert_array_equal(described[point, place], alone)
 
 
-def test_alignment_undoes_a_turn(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alignment_undoes_rotation(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A face that is turned and shrunk is described nearly as the upright one, by its points."""
     cv2 = pytest.importorskip("cv2")
     image, points = drawn_face(np.random.default_rng(3), shift=0.0)
@@ -156,7 +154,7 @@ def test_alignment_undoes_a_turn(model: Path, monkeypatch: pytest.MonkeyPatch) -
     assert np.linalg.norm(one - two) < 0.5 * np.linalg.norm(one - mean)
 
 
-def test_versions_depend_on_the_model(model: Path, tmp_path: Path) -> None:
+def test_version_depends_on_model(model: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.dat"
     other.write_bytes(b"other")
     versions = [
@@ -167,7 +165,7 @@ def test_versions_depend_on_the_model(model: Path, tmp_path: Path) -> None:
     assert len({str(each) for each in versions}) == 3
 
 
-def test_wrong_models_are_refused(tmp_path: Path) -> None:
+def test_wrong_models_are_rejected(tmp_path: Path) -> None:
     image = np.zeros((FRAME, FRAME), dtype=np.uint8)
     few = trained(tmp_path / "few.dat", 2)
     with pytest.raises(ValueError, match=r"must detect 68 points; .* detects 2"):
@@ -178,7 +176,7 @@ def test_wrong_models_are_refused(tmp_path: Path) -> None:
         facial_points(image, wrong)
 
 
-def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_error_names_missing_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model = tmp_path / "any.dat"
     model.write_bytes(b"any")
 
@@ -194,14 +192,14 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         model_file()
 
 
-def test_wrong_parameters_are_refused() -> None:
+def test_wrong_parameters_are_rejected() -> None:
     with pytest.raises(ValueError, match="Got 'eyes' instead"):
         FaceSift("eyes")
     with pytest.raises(ValueError, match=r"Got \(2,\) instead"):
         FaceSift(sizes=(2,))
 
 
-def test_real_faces_have_their_points_near_the_mean(data_folder: Path) -> None:
+def test_landmarks_of_real_faces_are_near_mean(data_folder: Path) -> None:
     """On LFW, which is aligned, eyes are left and right of the nose and above the mouth."""
     pytest.importorskip("dlib", reason="dlib-bin is not installed")
     if find_spec("face_recognition_models") is None:

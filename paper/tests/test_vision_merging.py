@@ -32,7 +32,7 @@ def information(counts: NDArray, groups: list[list[int]]) -> float:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_merge_is_the_best_of_all_pairs(seed: int) -> None:
+def test_merges_match_brute_force(seed: int) -> None:
     counts = np.random.default_rng(seed).integers(1, 60, size=(9, 3))
     for groups, left in greedy(counts):
         merging = merge_words(counts, len(groups))
@@ -42,28 +42,28 @@ def test_every_merge_is_the_best_of_all_pairs(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1459, 1914, 2111])
-def test_a_union_may_be_nearer_to_a_word_than_its_parts(seed: int) -> None:
+def test_union_can_be_closer_than_parts(seed: int) -> None:
     """Some of these draws have a word before a union that comes nearer to it than its nearest."""
     counts = (np.random.default_rng(seed).gamma(0.4, size=(12, 5)) * 1000).astype(int) + 1
     expected = [left for _, left in greedy(counts)]
     np.testing.assert_allclose(merge_words(counts, 1).information, expected, atol=1e-12)
 
 
-def test_words_that_never_occur_and_those_of_the_same_shares_merge_without_loss() -> None:
+def test_redundant_words_merge_without_loss() -> None:
     counts = np.array([[2, 6], [0, 0], [5, 1], [1, 3], [0, 0], [10, 2]])
     merging = merge_words(counts, 2)
     np.testing.assert_allclose(merging.information, merging.information[0], atol=1e-14)
     assert merging.groups[0] == merging.groups[3] != merging.groups[2] == merging.groups[5]
 
 
-def test_one_group_has_no_information_and_as_many_as_words_lose_none() -> None:
+def test_extreme_numbers_of_groups() -> None:
     counts = np.random.default_rng(0).integers(1, 9, size=(6, 4))
     assert merge_words(counts, 1).information[-1] == pytest.approx(0, abs=1e-14)
     assert merge_words(counts, 6).groups.tolist() == [0, 1, 2, 3, 4, 5]
     assert merge_words(counts * 10**9, 3).groups.tolist() == merge_words(counts, 3).groups.tolist()
 
 
-def test_the_counts_stay_as_they_are() -> None:
+def test_counts_are_not_modified() -> None:
     counts = np.array([[1.0, 2.0], [3.0, 1.0], [2.0, 2.0]])
     before = counts.copy()
     merge_words(counts, 1)
@@ -71,18 +71,18 @@ def test_the_counts_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("n_groups", [0, 4])
-def test_a_wrong_number_of_groups_is_refused(n_groups: int) -> None:
+def test_wrong_number_of_groups_is_rejected(n_groups: int) -> None:
     with pytest.raises(ValueError, match=r"range \[1, 3\]"):
         merge_words(np.ones((3, 2)), n_groups)
 
 
 @pytest.mark.parametrize("counts", [[[0, 0]], [[1, -1]], [[np.nan, 1]], [1, 2]])
-def test_wrong_counts_are_refused(counts: list[list[float]]) -> None:
+def test_wrong_counts_are_rejected(counts: list[list[float]]) -> None:
     with pytest.raises(ValueError, match="counts must be a finite array"):
         merge_words(np.array(counts, dtype=float), 1)
 
 
-def test_histograms_are_summed_over_the_groups() -> None:
+def test_histograms_are_summed_over_groups() -> None:
     rng = np.random.default_rng(0)
     H, y = rng.poisson(4, size=(12, 7)), np.repeat(["a", "b", "c"], 4)
     merger = WordMerger(n_groups=3).fit(H, y)
@@ -100,13 +100,13 @@ CHECKS = list(estimator_checks_generator(WordMerger(n_groups=1)))
 @pytest.mark.parametrize(
     ("estimator", "check"), CHECKS, ids=[check.func.__name__ for _, check in CHECKS]
 )
-def test_the_merger_is_a_scikit_learn_transformer(
+def test_merger_passes_scikit_learn_checks(
     estimator: WordMerger, check: Callable[[WordMerger], None]
 ) -> None:
     check(estimator)
 
 
-def test_regions_are_those_that_flood_filling_finds() -> None:
+def test_regions_match_flood_fill() -> None:
     rng = np.random.default_rng(0)
     label_map = rng.integers(3, size=(9, 8), dtype=np.uint8)
     words = rng.integers(4, size=(9, 8))
@@ -129,13 +129,13 @@ def test_regions_are_those_that_flood_filling_finds() -> None:
     assert sorted(found) == sorted(expected)
 
 
-def test_no_region_gives_no_row() -> None:
+def test_image_without_regions_has_no_rows() -> None:
     empty = np.zeros((2, 2), dtype=np.uint8)
     histograms, labels = region_histograms(empty.astype(np.intp), empty, 5, labels=[1])
     assert histograms.shape == (0, 5)
     assert labels.shape == (0,)
 
 
-def test_words_that_do_not_fit_the_map_are_refused() -> None:
+def test_words_of_wrong_shape_are_rejected() -> None:
     with pytest.raises(ValueError, match="Got 3 words and 4 pixels"):
         region_histograms(np.zeros(3, np.intp), np.zeros((2, 2), np.uint8), 5, labels=[1])

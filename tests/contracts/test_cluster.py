@@ -1,7 +1,7 @@
 """The result of a fit on Dask depends neither on the number of workers nor on failures.
 
-Workers are processes. Some are killed in the middle of a fit, at given queries, so that the tests
-do not depend on the load of the machine.
+Workers are processes. Some are killed before given queries of a fit, so the tests do not depend on
+the load of the machine.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import read_only
-from drawn_problems import Reference, draw
+from drawn_problems import draw
 from test_same_bits import digest_of, drawn
 
 from boostmetric.engines import Dask
@@ -27,7 +28,7 @@ da = pytest.importorskip("dask.array")
 
 pytestmark = [
     pytest.mark.cluster,
-    # On a busy machine workers that were killed take their time to start again.
+    # On a busy machine, killed workers take long to restart.
     pytest.mark.filterwarnings("ignore:All Dask workers have left"),
 ]
 
@@ -37,40 +38,47 @@ FITS: dict[str, tuple[str, Any]] = {
     "totally corrective": ("logistic", {"solver": "totally_corrective", "alpha": 0.01}),
 }
 SHORT = {"one direction per step": 8, "batches": 24, "totally corrective": 12}
-"""Directions of the fits that are compared bit by bit."""
+"""Number of directions of the fits that are compared bit by bit."""
 
 KILLED_BEFORE = (2, 9)
-"""Numbers of the queries before which a worker is killed; another one takes seconds to start."""
+"""Queries before which a worker is killed; its replacement takes seconds to start."""
 
 N_PROBLEMS, N_PARTS = 204, 12
 MAX_DIRECTIONS = 4
-"""Of a random problem; a round takes some 20 ms."""
+"""Of a random problem; a round takes about 20 ms."""
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    with distributed.LocalCluster(
-        n_workers=3, threads_per_worker=1, dashboard_address=":0", silence_logs="CRITICAL"
-    ) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def client(cluster: Any) -> Iterator[Any]:
-    with distributed.Client(cluster, set_as_default=False) as client:
-        client.wait_for_workers(3)
+@contextmanager
+def started(n_workers: int) -> Iterator[Any]:
+    """A client of a new cluster."""
+    with (
+        distributed.LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=1,
+            dashboard_address=":0",
+            silence_logs="CRITICAL",
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        client.wait_for_workers(n_workers)
         yield client
 
 
-def killing(cluster: Any, client: Any) -> Callable[[], bool]:
-    """Kills a worker before some of the queries of a fit; never asks the fit to stop."""
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with started(3) as client:
+        yield client
+
+
+def killing(client: Any) -> Callable[[], bool]:
+    """A `should_stop` that kills a worker before some queries and never stops the fit."""
     number = 0
 
     def should_stop() -> bool:
         nonlocal number
         number += 1
         if number in KILLED_BEFORE:
-            cluster.scale(3)  # a worker that is killed while it starts is not replaced otherwise
+            client.cluster.scale(3)  # otherwise a worker killed during its start is not replaced
             client.wait_for_workers(2)
             workers = client.run(os.getpid, on_error="ignore")
             killed = sorted(workers)[number % len(workers)]
@@ -81,7 +89,6 @@ def killing(cluster: Any, client: Any) -> Callable[[], bool]:
 
 
 def fit_on(client: Any, name: str, dtype: str, lazy: bool, **more: Any) -> str:
-    """The digest of a short fit."""
     X, comparisons = drawn(600, 24, 4_000)
     X = X.astype(dtype)
     read_only(X)
@@ -92,39 +99,31 @@ def fit_on(client: Any, name: str, dtype: str, lazy: bool, **more: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def bits(cluster: Any, client: Any) -> dict[tuple[str, str, bool], dict[str, str]]:
-    """Digests of all fits, by how they were run."""
-    cases = [(name, dtype, False) for name in FITS for dtype in ("float32", "float64")]
-    cases.append(("batches", "float32", True))
-    found: dict[tuple[str, str, bool], dict[str, str]] = {}
-    for case in cases:
-        found[case] = {"three workers": fit_on(client, *case)}
-        found[case]["killed"] = fit_on(client, *case, should_stop=killing(cluster, client))
-    cluster.scale(1)
-    while len(client.nthreads()) != 1:
-        pass
-    for case in cases:
-        found[case]["one worker"] = fit_on(client, *case)
-    cluster.scale(3)
-    client.wait_for_workers(3)
-    return found
+def single_worker() -> Iterator[Any]:
+    with started(1) as client:
+        yield client
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", FITS)
-def test_workers_and_failures_do_not_change_a_bit(bits: Any, name: str, dtype: str) -> None:
-    found = bits[name, dtype, False]
-    assert len(found) == 3
-    assert len(set(found.values())) == 1, found
-
-
-def test_chunks_are_read_again_after_a_failure(bits: Any) -> None:
-    found = bits["batches", "float32", True]
-    assert len(set(found.values())) == 1, found
+@pytest.mark.parametrize(
+    ("name", "dtype", "lazy"),
+    [
+        *((name, dtype, False) for name in FITS for dtype in ("float32", "float64")),
+        ("batches", "float32", True),  # chunks are read again after a failure
+    ],
+)
+def test_workers_and_failures_do_not_change_bits(
+    client: Any, single_worker: Any, name: str, dtype: str, lazy: bool
+) -> None:
+    digests = {
+        "three workers": fit_on(client, name, dtype, lazy),
+        "killed": fit_on(client, name, dtype, lazy, should_stop=killing(client)),
+        "one worker": fit_on(single_worker, name, dtype, lazy),
+    }
+    assert len(set(digests.values())) == 1, digests
 
 
 @pytest.mark.parametrize("name", FITS)
-def test_objective_after_60_directions_is_that_of_a_local_fit(client: Any, name: str) -> None:
+def test_objective_matches_local_fit(client: Any, name: str) -> None:
     X, comparisons = drawn(300, 30, 3_000)
     loss, options = FITS[name]
     given: Any = {**options, "max_iter": 60}
@@ -156,15 +155,15 @@ def test_random_problems(part: int) -> None:
                     problem.fit(engine=engine, **options)
                 continue
             fit = problem.fit(engine=engine, **options)
-            # 1) the objective is that of the metric, by another program, and never increases
-            reference = Reference(problem, fit.alpha)
+            # 1) the objective matches its definition and never increases
+            reference = problem.reference(fit.alpha)
             rounding = reference.rounding(fit.metric, len(fit.history))
             objective = fit.history[-1].objective if fit.history else fit.first_value
             is_right = abs(reference.value(fit.metric) - objective) <= rounding
             values = [fit.first_value, *(step.objective for step in fit.history)]
             is_right &= bool(np.diff(values).max(initial=0.0) <= rounding)
-            # 2) one direction at a time leads where it does in memory; in larger steps, rounding
-            # may decide which comparisons of a loss with kinks are beyond them
+            # 2) with one direction per step, the result matches a local fit; with larger steps,
+            # rounding may decide on which side of a kink of the loss a comparison is
             if (
                 problem.options["directions_per_step"] == 1
                 and problem.options["solver"] == "stagewise"

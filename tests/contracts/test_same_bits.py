@@ -1,7 +1,7 @@
-"""The result of a fit does not depend on the number of threads, of our own or of BLAS.
+"""The result of a fit depends neither on n_jobs nor on the number of BLAS threads.
 
-Every fit runs in processes of their own, whose environment is set explicitly: a test run may limit
-BLAS or OpenMP to one thread. Such a process prints digests of all results, which must agree.
+The slow tests fit in separate processes with an explicit environment, because a test run may limit
+BLAS or OpenMP to one thread. Each process prints digests of its results, which must agree.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from boostmetric import BoostMetric
 from boostmetric.engines import Local
@@ -38,7 +39,7 @@ SMALL_CHUNKS = {
     (comparison_operator, "CHUNK_ENTRIES"): 1 << 12,
     (comparison_operator, "MIN_CHUNK"): 1 << 9,
 }
-"""With these there are several chunks in every loop, also for data on which a fit is fast."""
+"""Sizes that divide every loop into several chunks, even for small data."""
 
 BLAS_THREADS = (1, 2)
 N_JOBS = (1, 2, None)
@@ -76,7 +77,7 @@ ON_LARGE_DATA: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def drawn(n: int, D: int, m: int) -> tuple[NDArray, Comparisons]:
-    """Points, and triplets of which most agree with a metric that weights later features more."""
+    """Random points and triplets; most agree with a metric that emphasizes later features."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, D))
     triplets = rng.integers(n, size=(m, 3))
@@ -89,16 +90,16 @@ def drawn(n: int, D: int, m: int) -> tuple[NDArray, Comparisons]:
 
 
 def digest(*arrays: Any) -> str:
-    """A hash of the bits of arrays and of their shapes and types."""
-    found = hashlib.sha256()
+    """A hash of the bits, shapes and dtypes of arrays."""
+    sha = hashlib.sha256()
     for array in map(np.ascontiguousarray, arrays):
-        found.update(f"{array.dtype}{array.shape}".encode())
-        found.update(array.tobytes())
-    return found.hexdigest()
+        sha.update(f"{array.dtype}{array.shape}".encode())
+        sha.update(array.tobytes())
+    return sha.hexdigest()
 
 
 def digest_of(fit: Boosting) -> str:
-    """A hash of what was learned and how, without the seconds that it took."""
+    """A hash of the metric and of the history without its times."""
     history = [astuple(replace(step, seconds=0.0)) for step in fit.history]
     assert history
     return digest(fit.metric.directions, fit.metric.coefs, fit.alpha, np.array(history))
@@ -107,7 +108,7 @@ def digest_of(fit: Boosting) -> str:
 def digests_of_fits(
     fits: dict[str, tuple[str, dict[str, Any]]], X: NDArray, comparisons: Comparisons
 ) -> Iterator[tuple[str, str, str]]:
-    """What was fitted, with which number of threads, and the digest of the result."""
+    """Name of the fit, number of threads, digest of the result."""
     for name, (loss, options) in fits.items():
         for dtype in DTYPES:
             for n_jobs in N_JOBS:
@@ -117,8 +118,8 @@ def digests_of_fits(
 
 
 def digests() -> Iterator[tuple[str, str, str]]:
-    """The digests of everything, in this process."""
-    # 1) the chunks as they are
+    """All digests, computed in this process."""
+    # 1) default chunks
     X, comparisons = drawn(6_000, 48, 100_000)
     yield from digests_of_fits(ON_LARGE_DATA, X, comparisons)
     # 2) small chunks
@@ -133,8 +134,8 @@ def digests() -> Iterator[tuple[str, str, str]]:
     for dtype in DTYPES:
         for n_jobs in N_JOBS:
             table = Comparisons.from_labels(X.astype(dtype), y, n_jobs=n_jobs)
-            found = digest(table.pairs, table.near, table.far)
-            yield f"neighbors, {dtype}", f"n_jobs={n_jobs}", found
+            bits = digest(table.pairs, table.near, table.far)
+            yield f"neighbors, {dtype}", f"n_jobs={n_jobs}", bits
     # 4) the estimator
     for dtype in DTYPES:
         for n_jobs in N_JOBS:
@@ -145,7 +146,7 @@ def digests() -> Iterator[tuple[str, str, str]]:
 
 @cache
 def results() -> dict[str, dict[str, str]]:
-    """Digests by what was fitted, and then by the numbers of threads."""
+    """Digests by name of the fit and numbers of threads."""
     found: dict[str, dict[str, str]] = {}
     for blas_threads in BLAS_THREADS:
         environment = {
@@ -168,8 +169,20 @@ NAMES = [
 ]
 
 
+def test_threads_do_not_change_bits() -> None:
+    X, comparisons = drawn(6_000, 48, 220_000)  # two chunks of points and of comparisons
+    options: Any = {"solver": "stagewise", "directions_per_step": 4, "max_iter": 4}
+    digests = set()
+    for n_threads in (1, 2):
+        with threadpool_limits(n_threads):
+            fit = boost(X.astype("float32"), comparisons, "logistic", n_jobs=n_threads, **options)
+        digests.add(digest_of(fit))
+    assert len(digests) == 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_threads_do_not_change_a_bit(name: str) -> None:
+def test_threads_do_not_change_bits_in_new_processes(name: str) -> None:
     found = results()[name]
     assert len(found) == len(N_JOBS) * len(BLAS_THREADS)
     assert len(set(found.values())) == 1, found

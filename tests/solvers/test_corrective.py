@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from conftest import SMOOTH, duals_of, margins_of, problem_of
 from numpy.typing import NDArray
+from oracles import matrices_of, optimum_of_comparisons
 from scipy.linalg import eigvalsh
-from semidefinite_programs import matrices_of, optimum_of_comparisons
 from sklearn.datasets import load_iris
 
 from boostmetric import LOSSES, Boosting, Comparisons, Metric, Operator, Status, boost

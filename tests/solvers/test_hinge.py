@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from conftest import margins_of, read_only
 from numpy.typing import NDArray
+from oracles import hinge_optimum_of, matrices_of
 from scipy.optimize import linprog
-from semidefinite_programs import hinge_optimum_of, matrices_of
 
 from boostmetric import Boosting, Comparisons, Hinge, Metric, Operator, Status, boost
 from boostmetric.solvers import hinge as hinge_module

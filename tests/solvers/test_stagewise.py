@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from conftest import SMOOTH, margins_of, problem_of
 from numpy.typing import NDArray
+from oracles import matrices_of
 from scipy.optimize import brentq, minimize
 from scipy.special import expit, logsumexp
-from semidefinite_programs import matrices_of
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
