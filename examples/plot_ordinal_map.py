@@ -81,7 +81,7 @@ WRONG = 0.05
 class Survey:
     """Statements (a, b, c), "a is closer to b than to c", about n cities.
 
-    Some statements in `train` and `held_out` are wrong. All statements in `fresh` are true; they are
+    Some statements in `train` and `held_out` are wrong. All statements in `fresh` are true, and are
     used only for evaluation.
     """
 
