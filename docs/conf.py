@@ -1,4 +1,4 @@
-"""How Sphinx builds the documentation: `make docs`. Nothing is downloaded, then or when reading."""
+"""Sphinx configuration (`make docs`). Neither the build nor the pages download anything."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "**/*.ipynb"]
+# examples.md lists the gallery in a fixed order, with sections; the generated index is not used.
+exclude_patterns = ["_build", "**/*.ipynb", "gallery/index.rst"]
 templates_path = ["_templates"]
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
@@ -33,7 +34,7 @@ myst_heading_anchors = 3
 # A block without a language holds output, not Python.
 highlight_language = "none"
 
-# `name` in a docstring is a link where it can be one, else it is code.
+# `name` in a docstring is a link if the name is in the API reference, and code otherwise.
 default_role = "name"
 autosummary_generate = True
 autodoc_typehints = "signature"
@@ -45,8 +46,8 @@ python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"
 python_maximum_signature_line_length = 80
 numpydoc_show_class_members = False
-# Types of other packages, whose inventories would have to be downloaded, and those that only this
-# package uses are named, not linked.
+# Private types, and types of other packages, whose inventories would have to be downloaded, are not
+# linked.
 nitpick_ignore_regex = [(r"py:.*", r"(?!boostmetric\.[A-Z]).*")]
 
 sphinx_gallery_conf = {
@@ -60,7 +61,6 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "show_memory": False,
     "show_signature": False,
-    "within_subsection_order": "FileNameSortKey",
     "write_computation_times": False,
 }
 

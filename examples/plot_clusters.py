@@ -33,10 +33,10 @@ for ax, (name, points) in zip(
     clusters = KMeans(3, n_init=10, random_state=0).fit_predict(points)
     agreement[name] = adjusted_rand_score(y_other, clusters)
     plane = TSNE(perplexity=20, max_iter=500, random_state=0).fit_transform(points)
-    for maker, (color, marker) in enumerate(
+    for label, (color, marker) in enumerate(
         zip(("#0072B2", "#D55E00", "#009E73"), "os^", strict=True)
     ):
-        ax.scatter(*plane[y_other == maker].T, c=color, marker=marker, s=24, linewidths=0)
+        ax.scatter(*plane[y_other == label].T, c=color, marker=marker, s=24, linewidths=0)
     ax.set(xticks=[], yticks=[])
     ax.set_title(f"{name} distance: Rand index of k-means {agreement[name]:.2f}")
 plt.show()

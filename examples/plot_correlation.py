@@ -29,7 +29,7 @@ from boostmetric import Loss, Trace, learn_psd
 # %%
 # A custom loss
 # -------------
-# It needs a value and duals, the negative gradient; both solvers can use it.
+# A loss has a value and duals, the negative gradient. Both solvers can use it.
 class SquaredError(Loss):
     """F(ρ) = ½·Σ c_r·ρ_r²: each ⟨A_r, M⟩ should equal its gap."""
 
@@ -41,7 +41,7 @@ class SquaredError(Loss):
         return float(np.sum(squares if weights is None else weights * squares)) / 2
 
     def duals(self, margins, weights=None):
-        """−c_r·ρ_r, of either sign."""
+        """−c_r·ρ_r, positive or negative."""
         return -margins if weights is None else -margins * weights
 
 
@@ -53,8 +53,8 @@ class SquaredError(Loss):
 class Estimates:
     """Correlations of D features, all arrays of shape (D, D).
 
-    `true` are those of the complete data, `pairwise` those of each pair where both are known, in
-    `counts` rows.
+    `true`: correlations of the complete data. `pairwise`: correlations of each pair of features,
+    computed from the `counts` rows in which both are known.
     """
 
     true: NDArray
@@ -63,7 +63,7 @@ class Estimates:
 
 
 def make_problem(n_features=30, missing=0.7, seed=1):
-    """Correlations of the breast-cancer data, a share `missing` of whose entries is removed."""
+    """Correlations of the breast cancer data after removing a share `missing` of the entries."""
     X = load_breast_cancer().data[:, :n_features]
     known = np.random.default_rng(seed).random(X.shape) >= missing
     pairwise = np.eye(n_features)
@@ -87,7 +87,7 @@ ALPHA = 1e-6
 
 
 def entries(estimates):
-    """The rows i and columns j of the lower triangle, and the gaps and weights there."""
+    """Rows i and columns j of the lower triangle, with gaps and weights."""
     D = len(estimates.pairwise)
     i, j = np.tril_indices(D)
     mean = estimates.counts[np.tril_indices(D, -1)].mean()
@@ -96,7 +96,7 @@ def entries(estimates):
 
 
 def solve(estimates, **options):
-    """The nearest M ⪰ 0; the options are those of `learn_psd`."""
+    """The nearest M ⪰ 0; options are passed to `learn_psd`."""
     i, j, gaps, weights = entries(estimates)
     shape = estimates.pairwise.shape
     matrices = [
@@ -113,7 +113,7 @@ def unit_diagonal(matrix):
 
 
 def clipped(matrix):
-    """The simple remedy: negative eigenvalues are set to 0, and the diagonal to 1 by scaling."""
+    """A simple alternative: set negative eigenvalues to 0, then scale to a unit diagonal."""
     values, vectors = np.linalg.eigh(matrix)
     return unit_diagonal((vectors * np.maximum(values, 0)) @ vectors.T)
 
@@ -145,12 +145,12 @@ print(f"{'':22}eigenvalue  the estimates  the truth")
 for name, matrix in matrices.items():
     lowest = np.linalg.eigvalsh(matrix)[0]
     distances = [np.linalg.norm(matrix - of) for of in (estimates.pairwise, estimates.true)]
-    # A zero may come out as −0.0000.
+    # Adding 0 turns −0.0 into 0.0.
     print(f"{name:22}{round(lowest, 4) + 0:10.4f}{distances[0]:15.4f}{distances[1]:11.4f}")
 
 # %%
-# Error of each entry. Clipping treats all estimates alike; the nearest matrix trusts those from
-# many rows more.
+# Error of each entry. Clipping treats all estimates alike; the nearest matrix gives more weight
+# to estimates from many rows.
 fig, axes = plt.subplots(1, 3, figsize=(11, 4), layout="constrained")
 for ax, (name, matrix) in zip(axes, matrices.items(), strict=True):
     image = ax.imshow(matrix - estimates.true, cmap="PuOr", vmin=-0.6, vmax=0.6)

@@ -2,7 +2,7 @@
 Early stopping
 ==============
 
-With few points, many uninformative features and 10 % random labels, a long fit learns noise: the
+With few points, many uninformative features and 10% random labels, a long fit learns noise: the
 training objective keeps decreasing, but the test error increases. `early_stopping` holds out some
 of the training points and keeps the metric with the lowest error on them.
 """

@@ -66,12 +66,12 @@ CITIES = {
 # %%
 # The survey
 # ----------
-# A statement (a, b, c) says that a is nearer to b than to c, on the globe. One in twenty is wrong.
+# A statement (a, b, c) says that a is closer to b than to c on the globe. One in twenty is wrong.
 EARTH = 6371.0
 """Radius in km."""
 
-CENTRE = (50.0, 12.0)
-"""Of the projection: latitude and longitude."""
+CENTER = (50.0, 12.0)
+"""Latitude and longitude of the center of the projection."""
 
 WRONG = 0.05
 """The share of wrong answers."""
@@ -79,10 +79,10 @@ WRONG = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """Statements (a, b, c), "a is nearer to b than to c", about n cities.
+    """Statements (a, b, c), "a is closer to b than to c", about n cities.
 
-    `train` and `held_out` have wrong ones among them; `fresh` are all true, and play no part in
-    what is learned or chosen.
+    Some statements in `train` and `held_out` are wrong. All statements in `fresh` are true, and are
+    used only for evaluation.
     """
 
     n_cities: int
@@ -92,7 +92,7 @@ class Survey:
 
 
 def make_problem(n_cities=34, n_statements=2000, seed=0):
-    """Random statements about the first cities: a quarter as many held out, as many fresh."""
+    """Random statements about the first cities; a quarter as many are held out."""
     rng = np.random.default_rng(seed)
     distances = great_circle(np.array(list(CITIES.values()))[:n_cities])
 
@@ -120,7 +120,7 @@ def great_circle(degrees):
 def projected(degrees):
     """Coordinates in km, east and north, by Lambert's azimuthal equal-area projection."""
     latitude, longitude = np.radians(degrees).T
-    middle, meridian = np.radians(CENTRE)
+    middle, meridian = np.radians(CENTER)
     sin, cos, east = np.sin(latitude), np.cos(latitude), longitude - meridian
     x = cos * np.sin(east)
     y = np.cos(middle) * sin - np.sin(middle) * cos * np.cos(east)
@@ -159,7 +159,7 @@ def share(metric, statements):
 
 
 def choose(survey):
-    """The loss and the metric that satisfy most held-out statements; prints what was tried."""
+    """The loss and the metric that satisfy most held-out statements; prints all candidates."""
     print("loss            alpha  rank  trace in 2 dims  held-out satisfied")
     best = -1.0
     for loss in LOSS_NAMES:
@@ -175,13 +175,13 @@ def choose(survey):
 
 
 def rank(metric):
-    """The number of eigenvalues that matter: above 1e-3 of the largest."""
+    """The number of eigenvalues above 1e-3 of the largest."""
     values = metric.eigenvalues
     return int((values > 1e-3 * values[0]).sum())
 
 
 def plane_share(metric):
-    """The share of the trace that the two leading eigenvectors have."""
+    """The share of the trace of the two leading eigenvectors."""
     values = metric.eigenvalues
     return float(values[:2].sum() / values.sum())
 
@@ -192,13 +192,13 @@ chosen_loss, metric = choose(survey)
 # %%
 # The map
 # -------
-# The two leading eigenvectors are aligned with the true map. New statements, all of them true, show
-# how good they are.
+# The two leading eigenvectors are aligned with the true map and evaluated on new statements, which
+# are all true.
 def aligned(points, target):
-    """The points moved, turned, mirrored and scaled to be nearest to the target, and a disparity.
+    """Procrustes alignment of the points with the target, and its disparity.
 
-    The disparity is that of `scipy.spatial.procrustes`: the sum of squares that remains, as a share
-    of that of the target about its mean.
+    As in `scipy.spatial.procrustes`, the disparity is the remaining sum of squares, relative to
+    that of the centered target.
     """
     center, own = target.mean(axis=0), points - points.mean(axis=0)
     U, values, Vt = np.linalg.svd(own.T @ (target - center))
@@ -216,19 +216,19 @@ for name, statements in (("held-out", survey.held_out), ("fresh true", survey.fr
     shares = [100 * share(of, statements) for of in (metric, plane)]
     print(f"{name + ' statements satisfied':37}{shares[0]:5.1f} %, by the map {shares[1]:.1f} %")
 print(f"Procrustes disparity                 {disparity:.4f}")
-print(f"median error of a place              {median:5.0f} km")
+print(f"median error of a position           {median:5.0f} km")
 
 # %%
-# Names of cities are placed such that they cover as little as possible.
+# The names of the cities are placed such that they overlap as little as possible.
 
 
 def write_names(axes, true, learned, names):
-    """Put each name next to its learned place, where it covers least."""
+    """Put each name next to its learned position, with as little overlap as possible."""
     to_pixels = axes.transData.transform
     parts = np.linspace(0, 1, 9)[:, None, None]
     taken = to_pixels(((1 - parts) * true + parts * learned).reshape(-1, 2))
     boxes = []
-    # Cities that have many others around them choose first.
+    # Cities with many close neighbors are placed first.
     pixels = to_pixels(learned)
     crowd = (np.linalg.norm(pixels[:, None] - pixels, axis=2) < 80).sum(axis=1)
     for city in np.argsort(-crowd, kind="stable"):
@@ -242,7 +242,7 @@ def write_names(axes, true, learned, names):
                 x = pixels[city, 0] + across * (reach + width / 2) - width / 2
                 y = pixels[city, 1] + up * (reach + height / 2) - height / 2
                 cost = _covered(taken, boxes, (x, y, x + width, y + height))
-                # Where nothing is covered: close, and preferably on the right.
+                # Without overlap, prefer positions that are close and on the right.
                 cost += 0.05 * reach + 0.3 * (1 - across)
                 best = min(best, (cost, x, y))
         _, x, y = best
@@ -252,7 +252,7 @@ def write_names(axes, true, learned, names):
 
 
 def _covered(points, boxes, box):
-    """How much a box of pixels covers: 10 a point, 40 another box."""
+    """Cost of the overlaps of a box: 10 per point and 40 per other box."""
     x0, y0, x1, y1 = box
     inside = (points > (x0 - 6, y0 - 6)).all(axis=1) & (points < (x1 + 6, y1 + 5)).all(axis=1)
     met = sum(
@@ -263,11 +263,11 @@ def _covered(points, boxes, box):
 
 
 # %%
-BLUE, GREY = "#0072B2", "#8C8C8C"
+BLUE, GRAY = "#0072B2", "#8C8C8C"
 fig, ax = plt.subplots(figsize=(9, 7), layout="constrained")
 for ends in zip(true, learned, strict=True):
-    ax.plot(*np.transpose(ends), color=GREY, linewidth=0.9, zorder=1)
-ax.scatter(true[:, 0], true[:, 1], s=18, color=GREY, linewidths=0, label="true", zorder=2)
+    ax.plot(*np.transpose(ends), color=GRAY, linewidth=0.9, zorder=1)
+ax.scatter(true[:, 0], true[:, 1], s=18, color=GRAY, linewidths=0, label="true", zorder=2)
 ax.scatter(
     learned[:, 0],
     learned[:, 1],
@@ -281,7 +281,7 @@ ax.set_aspect("equal")
 ax.margins(0.07)
 ax.axis("off")
 ax.set_title(
-    f'{survey.n_cities} cities from {len(survey.train):,} answers to "is a nearer to b or to c?", '
+    f'{survey.n_cities} cities from {len(survey.train):,} answers to "is a closer to b or to c?", '
     f"1 in {1 / WRONG:.0f} of them wrong\nmedian error {median:.0f} km",
     fontsize=12,
     loc="left",

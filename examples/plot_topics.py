@@ -27,7 +27,7 @@ frequencies = 1 / (1 + np.arange(N_COMMON))
 
 
 def texts(n):
-    """Counts of words in n texts, and which topics each is about."""
+    """Word counts and topics of n texts."""
     counts = np.zeros((n, len(words)))
     topics = np.zeros((n, len(TOPICS)), dtype=int)
     for count, about in zip(counts, topics, strict=True):

@@ -37,7 +37,7 @@ learner = BoostMetric().fit(X, person)
 distances = PairDistanceDisplay.from_estimator(learner, X_others, other)
 
 # %%
-# The threshold depends on which error is worse; the ROC curve shows all thresholds. At the equal
-# error rate (EER), the false positive rate equals the false negative rate.
+# The best threshold depends on the costs of the two errors; the ROC curve shows all thresholds. At
+# the equal error rate (EER), the false positive rate equals the false negative rate.
 distances.plot(kind="roc")
 plt.show()

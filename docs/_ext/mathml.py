@@ -1,9 +1,9 @@
-"""Formulas as MathML, which browsers draw by themselves: no script, no network.
+"""Formulas as MathML, which browsers render without scripts or network access.
 
-docutils turns LaTeX into MathML. A browser needs a font with a table of mathematical constants to
-put subscripts where they belong, and few systems have one: STIX Two Math comes with the package
-ziamath, and goes with the pages. A displayed formula that has a label shows it at its right; the
-labels are those of the paper's LaTeX source, which the docstrings quote.
+docutils converts LaTeX to MathML. To place subscripts correctly, a browser needs a font with a
+table of mathematical constants. Few systems have one, so STIX Two Math from the package ziamath is
+copied to the site. Labels of formulas are shown on the right; they are the labels in the paper's
+LaTeX source, to which docstrings refer.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from sphinx.writers.html5 import HTML5Translator
 logger = logging.getLogger(__name__)
 
 FENCE = re.compile(r"<mo>(?=[⟨⟩‖])")
-"""A bracket that would grow as tall as a sum beside it, which TeX does not let it."""
+"""Brackets that, unlike in TeX, would stretch to the height of a sum next to them."""
 
 APPLICATION = re.compile(r"<mo>&ApplyFunction;</mo>(?!\s*<mo[^>]*>\()")
-"""Where TeX puts a thin space: between "Tr" and "M"."""
+"""Function applications without parentheses, such as Tr M, where TeX inserts a thin space."""
 
 
 def mathml(node: nodes.math | nodes.math_block) -> str:
-    """The formula of a node; its LaTeX, with a warning, where docutils does not know a command."""
+    """The formula as MathML; as LaTeX, with a warning, if docutils does not know a command."""
     try:
         drawn = tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block))
         drawn = FENCE.sub('<mo stretchy="false">', drawn)
@@ -41,20 +41,20 @@ def mathml(node: nodes.math | nodes.math_block) -> str:
 
 
 def inline(self: HTML5Translator, node: nodes.math) -> None:
-    """A formula in a line of text."""
+    """Write a formula within a line."""
     self.body.append(mathml(node))
     raise nodes.SkipNode
 
 
 def displayed(self: HTML5Translator, node: nodes.math_block) -> None:
-    """A formula in a line of its own."""
+    """Write a displayed formula."""
     label = f'<span class="eqno">{escape(node["label"])}</span>' if node.get("label") else ""
     self.body.append(f"{self.starttag(node, 'div', CLASS='math')}{mathml(node)}{label}</div>\n")
     raise nodes.SkipNode
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Tell Sphinx of the renderer and of its font."""
+    """Register the renderer and its font."""
     if (package := find_spec("ziamath")) is None or not package.submodule_search_locations:
         raise ImportError("formulas need a font: pip install ziamath")
     app.config.html_static_path.append(f"{package.submodule_search_locations[0]}/fonts")

@@ -1,7 +1,7 @@
-"""Docstrings as they are written here: plain text, with parameters that may run over several lines.
+"""Docstrings in plain text, with descriptions of parameters that may span several lines.
 
-In them |x| is an absolute value and `fit_` a name, not reStructuredText; what follows the name of a
-parameter is a type, with a text below it, or a text that goes on in the lines below.
+In these docstrings |x| is an absolute value and `fit_` is a name, not reStructuredText. A parameter
+is followed by its type, with a description below, or by a description that continues below.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from sphinx.application import Sphinx
 from sphinx.ext.autosummary import AutoLink
 
 MARKUP = re.compile(r"(?P<code>`[^`]*`)|\||(?<=\w)_(?!\w)|(?<=\w)_(?=ᵀ)")
-"""Code, which stays as it is, and characters that reStructuredText would take for markup."""
+"""Code, which is kept, and characters that would be markup in reStructuredText."""
 
 RESULT = ("Returns", "Yields")
 
 
 def escaped(lines: Iterable[str]) -> Iterator[str]:
-    r"""The lines with such characters escaped, but for examples and for names of parameters.
+    r"""The lines with such characters escaped, except in examples and in names of parameters.
 
     >>> list(escaped(["R is |M|, of `a_` or a_.", "fit_ : array", ">>> |1|", "|2|", "", "|3|"]))
     ['R is \\|M\\|, of `a_` or a\\_.', 'fit_ : array', '>>> |1|', '|2|', '', '\\|3\\|']
@@ -37,7 +37,7 @@ def escaped(lines: Iterable[str]) -> Iterator[str]:
 
 
 def separated(lines: list[str]) -> Iterator[str]:
-    """The lines with a text that begins beside a name moved below it.
+    """The lines, with descriptions that start next to a name moved below it.
 
     >>> list(separated(["n : number of rows, 3", "    by default", "m : int", "    The columns."]))
     ['n :', '    number of rows, 3', '    by default', 'm : int', '    The columns.']
@@ -55,7 +55,7 @@ def separated(lines: list[str]) -> Iterator[str]:
 
 
 def joined(lines: list[str]) -> list[str]:
-    """The lines with a result that is told in several of them told in one.
+    """The lines, with a description of a result that spans several lines joined to one.
 
     >>> joined(["Returns", "-------", "the number,", "or None", "", "More."])
     ['Returns', '-------', 'the number, or None', '', 'More.']
@@ -63,17 +63,17 @@ def joined(lines: list[str]) -> list[str]:
     for start, line in enumerate(lines):
         if line in RESULT:
             end = next((i for i in range(start + 2, len(lines)) if not lines[i]), len(lines))
-            told = lines[start + 2 : end]
-            if not any(each.startswith(" ") for each in told):
-                return [*lines[: start + 2], " ".join(told), *lines[end:]]
+            text = lines[start + 2 : end]
+            if not any(each.startswith(" ") for each in text):
+                return [*lines[: start + 2], " ".join(text), *lines[end:]]
     return lines
 
 
 class Name(AutoLink):
-    """A link to what a name stands for in this package; code, where it is no name of it."""
+    """A link if the name is in the API reference, and code otherwise."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        """What stands for the name on the page, and messages about it."""
+        """Nodes for the name, and messages."""
         found, messages = super().run()
         return [
             nodes.literal(each.rawsource, each.astext())
@@ -84,7 +84,7 @@ class Name(AutoLink):
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Prepare docstrings before numpydoc sees them, and leave out what scikit-learn gives."""
+    """Prepare docstrings for numpydoc, and omit methods that are inherited from scikit-learn."""
 
     def process(
         app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
@@ -100,7 +100,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
         signature: str | None,
         returned: str | None,
     ) -> tuple[str | None, str | None]:
-        # How Sphinx shows an alias of a type that is one of several: by a class of its own.
+        # Sphinx shows an alias in a union as TypeAliasForwardRef('name').
         first, second = (
             re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text or "") or None
             for text in (signature, returned)
@@ -110,7 +110,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     def skip(
         app: Sphinx, what: str, name: str, obj: object, skips: bool, options: object
     ) -> bool | None:
-        # scikit-learn documents its own methods, and refers to pages that are not here.
+        # Docstrings of scikit-learn refer to pages that do not exist here.
         return True if (getattr(obj, "__module__", None) or "").startswith("sklearn.") else None
 
     app.setup_extension("sphinx.ext.autosummary")

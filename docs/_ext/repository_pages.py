@@ -1,9 +1,9 @@
-"""Pages that read well on the site as they do in the repository.
+"""Markdown pages that work both on the site and in the repository.
 
-The pages of `docs/` and the files they include link to each other by paths, which lead somewhere
-when the files are read in the repository. Here those that lead out of `docs/` are turned to the
-page that shows the same thing, and links of an included file to the page that includes it. Marks
-that only the tests need are left out.
+The pages of `docs/` and the files they include link to each other by paths in the repository. On
+the site, a link to a file outside of `docs/` is replaced by a link to the page with its content,
+and links in an included file become relative to the page that includes it. Marks that only doctest
+needs are removed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ PAGES = {
     "benchmarks/RESULTS.md": "docs/benchmarks.md",
     "src/boostmetric/problem/operators.py": "docs/api.md",
 }
-"""Files of the repository, and the pages that show them."""
+"""Files of the repository, and the pages with their content."""
 
 
 def page_of(path: str) -> str:
-    """The page that shows a file of the repository; the file itself where there is none.
+    """The page with the content of a file; the file itself if there is none.
 
     >>> page_of("examples/plot_circles.py"), page_of("docs/speed.md"), page_of("LICENSE")
     ('docs/gallery/plot_circles.rst', 'docs/speed.md', 'LICENSE')
@@ -43,7 +43,7 @@ def page_of(path: str) -> str:
 
 
 def redirect(text: str, source: str, shown: str) -> str:
-    """The text with links that lead from page `shown` to where they led from file `source`.
+    """The text of the file `source`, with links relative to the page `shown`.
 
     >>> redirect("[speed](docs/speed.md#blocks)", "README.md", "docs/guide/loss.md")
     '[speed](../speed.md#blocks)'
@@ -58,7 +58,7 @@ def redirect(text: str, source: str, shown: str) -> str:
 
 
 def without_marks(text: str) -> str:
-    r"""The text without what tells the tests where the output of an example ends.
+    r"""The text without the marks that show doctest where the output of an example ends.
 
     >>> without_marks("```python\n>>> 2 + 2\n4\n\n```"), without_marks("one\n<BLANKLINE>\ntwo")
     ('```python\n>>> 2 + 2\n4\n```', 'one\n\ntwo')
