@@ -53,7 +53,7 @@ def objective_of(fit: Boosting, matrix: NDArray) -> float:
     """The objective of a fit at another matrix."""
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     positive = (vectors * np.maximum(values, 0)) @ vectors.T
-    return fit.problem.evaluate_at(positive * fit.unit, with_scatter=False).value
+    return fit.problem.evaluate_at(positive * fit.problem.unit, with_scatter=False).value
 
 
 def measure() -> str:

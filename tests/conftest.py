@@ -59,7 +59,7 @@ def blocks_of(
     """The objective with the comparisons in several blocks of consecutive rows.
 
     All blocks divide the points by the same power of 2, as a single block would, so the objective
-    is in the units of `block.operator.unit`.
+    is in units of `Objective.unit`.
     """
     counted, F, engine = comparisons.counted(), as_loss(loss), Local(n_jobs)
     exponent = binary_exponent(centered(X))
@@ -75,6 +75,7 @@ def blocks_of(
         operator.n_features,
         operator.dtype,
         operator.is_dense,
+        operator.unit,
     )
 
 

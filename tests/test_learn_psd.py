@@ -19,6 +19,7 @@ from boostmetric import (
     Boosting,
     ComparisonOperator,
     Comparisons,
+    Hinge,
     Loss,
     LowRankOperator,
     Metric,
@@ -283,6 +284,18 @@ def test_boost_matches_learn_psd(
     assert np.array_equal(there.metric.matrix, here.metric.matrix)
     assert there.alpha == here.alpha
     assert there.status is here.status
+
+
+def test_gaps_of_hinge_are_in_units_of_user(rng: np.random.Generator) -> None:
+    X = 1000 * rng.standard_normal((20, 4))
+    rows = np.array([rng.permutation(20)[:3] for _ in range(70)])
+    gaps = 1e6 * rng.uniform(0, 1, 70)
+    comparisons = Comparisons.from_triplets(rows, gaps=gaps)
+    here = boost(X, comparisons, Hinge(nu=0.3))
+    there = learn_psd(ComparisonOperator(X, comparisons), Hinge(nu=0.3), gaps=gaps)
+    scaled = learn_psd(ComparisonOperator(X, comparisons, exponent=None), Hinge(nu=0.3), gaps=gaps)
+    assert here.objective() == pytest.approx(there.objective())
+    assert scaled.objective() == pytest.approx(there.objective())
 
 
 def test_negative_matrices_give_no_direction() -> None:

@@ -14,9 +14,7 @@ from boostmetric.data.points import Points
 from boostmetric.engines import Dask, Local, as_engine
 from boostmetric.metric import Metric
 from boostmetric.problem import (
-    ComparisonOperator,
     Comparisons,
-    Hinge,
     Loss,
     Objective,
     Operator,
@@ -83,33 +81,8 @@ def boost(
         if is_collection(X):
             assert isinstance(opened, Dask)
             points = DaskPoints.of(X, opened)
-        return learn_from_comparisons(
-            points, comparisons, settings, opened, callback, should_stop, start, resume
-        )
-
-
-def learn_from_comparisons(
-    X: Points | DaskPoints,
-    comparisons: Comparisons,
-    settings: SolverSettings,
-    engine: Local | Dask,
-    callback: Callback | None = None,
-    should_stop: Callable[[], bool] | None = None,
-    start: Metric | None = None,
-    resume: Mapping[str, NDArray] | None = None,
-) -> Boosting:
-    """Same as `boost`, with checked settings and an open engine."""
-    counted, loss = comparisons.counted(), settings.loss
-    if isinstance(engine, Dask):
-        problem, unit = place_objective(engine, X, counted, loss)
-    else:
-        operator = ComparisonOperator(X, counted, exponent=None, threads=engine.threads)
-        gaps, unit = counted.gaps, operator.unit
-        if isinstance(loss, Hinge) and gaps is not None:
-            # The hinge fixes the trace of M, so margins are in the units of the operator.
-            gaps = gaps / unit
-        problem = Objective.of_operator(engine, operator, loss, Trace(0.0), gaps, counted.weights)
-    return Boosting(problem, settings, unit, start, resume).run(callback, should_stop)
+        problem = place_objective(opened, points, comparisons, settings.loss)
+        return Boosting(problem, settings, start, resume).run(callback, should_stop)
 
 
 def learn_psd(
@@ -195,8 +168,7 @@ def learn_psd(
     b, c = (None if given is None else np.asarray(given, float) for given in (gaps, weights))
     with Local(n_jobs) as engine:
         problem = Objective.of_operator(engine, operator, settings.loss, Trace(0.0), b, c)
-        fit = Boosting(problem, settings, operator.unit, start, resume)
-        return fit.run(callback, should_stop)
+        return Boosting(problem, settings, start, resume).run(callback, should_stop)
 
 
 @dataclass(frozen=True, eq=False)

@@ -201,10 +201,11 @@ def test_three_blocks_agree_with_one() -> None:
                 Block(ComparisonOperator(X, comparisons[part], exponent=whole.exponent), loss)
                 for part in parts
             ]
+            sizes, unit = list(map(len, parts)), whole.unit
             problem = Objective(
-                engine, blocks, loss, Trace(0.0), list(map(len, parts)), X.shape[1], whole.dtype
+                engine, blocks, loss, Trace(0.0), sizes, X.shape[1], whole.dtype, unit=unit
             )
-            return Boosting(problem, SolverSettings.of(loss, **options), whole.unit).run()
+            return Boosting(problem, SolverSettings.of(loss, **options)).run()
 
     one, three = learned(1), learned(3)
     assert len(one.history) == len(three.history) == 60

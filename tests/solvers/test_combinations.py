@@ -79,7 +79,7 @@ def lambda_max(fit: Boosting) -> float:
     assert isinstance(scatter, np.ndarray)
     if isinstance(problem.regularizer, Frobenius):
         scatter = scatter - problem.regularizer.alpha * M
-    return float(np.linalg.eigvalsh(scatter)[-1]) * fit.unit
+    return float(np.linalg.eigvalsh(scatter)[-1]) * fit.problem.unit
 
 
 def decreases(objectives: list[float]) -> bool:

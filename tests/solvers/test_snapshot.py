@@ -14,7 +14,6 @@ from sklearn.datasets import load_wine
 
 from boostmetric import Boosting, Comparisons, Iteration, Operator, Trace, boost
 from boostmetric.engines import single_blas_thread
-from boostmetric.problem import Objective
 from boostmetric.solvers import SnapshotError, SolverSettings
 from boostmetric.solvers.base import Memory, Schedule
 
@@ -255,15 +254,11 @@ def test_snapshot_of_other_features_is_rejected() -> None:
 # Several blocks.
 
 
-def unit_of(problem: Objective) -> float:
-    return float(problem.blocks[0].operator.unit)
-
-
 def solved(data: Data, loss: str, n_blocks: int, resume: Any = None, **options: Any) -> Boosting:
     problem = blocks_of(*data, loss, n_blocks, Trace(0.0))
     with single_blas_thread():  # as in `boost`
         settings = SolverSettings.of(loss, **options)
-        return Boosting(problem, settings, unit_of(problem), resume=resume).run()
+        return Boosting(problem, settings, resume=resume).run()
 
 
 @pytest.mark.parametrize("loss", SMOOTH)

@@ -1,6 +1,6 @@
 """The scikit-learn estimators: `BoostMetric` and `BoostMetricCV`.
 
-This subpackage connects the user's data and parameters with `learn_from_comparisons`; its only
+This subpackage connects the user's data and parameters with the solvers; its only
 mathematics are the starting transformations (`initial`). A fit is a loop over passes (`passes`).
 Each step is reported to the log and callbacks (`callbacks`), evaluated on held-out data
 (`early_stopping`), and written to a file from which a killed fit continues (`checkpoint`).

@@ -13,9 +13,8 @@ from boostmetric.estimators.checkpoint import Checkpoint
 from boostmetric.estimators.early_stopping import HeldOut
 from boostmetric.estimators.settings import Settings
 from boostmetric.estimators.training_data import TrainingData
-from boostmetric.learn import learn_from_comparisons
 from boostmetric.metric import Metric
-from boostmetric.problem import NotANumberError
+from boostmetric.problem import NotANumberError, place_objective
 from boostmetric.solvers import Boosting, Outcome, SnapshotError, Status
 
 
@@ -71,9 +70,8 @@ def one_pass(
     """
     points = data.points if base is None else data.points @ base.T
     comparisons = data.compare(points, settings, stop_search)
-    fit = learn_from_comparisons(
-        points, comparisons, settings.solver, engine, callback, stop_step, start, resume
-    )
+    problem = place_objective(engine, points, comparisons, settings.solver.loss)
+    fit = Boosting(problem, settings.solver, start, resume).run(callback, stop_step)
     return Pass(base, fit.outcome())
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from boostmetric.engines import Dask, Local, StopRequested
 from boostmetric.engines.local import Result
 from boostmetric.problem.block import Block, Evaluation
-from boostmetric.problem.losses import Loss, is_mergeable
+from boostmetric.problem.losses import Hinge, Loss, is_mergeable
 from boostmetric.problem.operators import Operator, symmetric_operator
 from boostmetric.problem.regularizers import Regularizer
 from boostmetric.problem.step import EPOCHS, Step, Sum
@@ -36,6 +36,7 @@ class Objective:
     n_features : D
     dtype : dtype of directions and margins
     is_dense : whether matrices of shape (D, D) are formed
+    unit : the matrices A_r of the blocks are those of the user divided by this number
 
     Attributes
     ----------
@@ -52,6 +53,7 @@ class Objective:
         n_features: int,
         dtype: np.dtype,
         is_dense: bool = True,
+        unit: float = 1.0,
     ) -> None:
         if len(blocks) > 1 and not is_mergeable(loss):
             raise ValueError(
@@ -61,7 +63,7 @@ class Objective:
             )
         self.engine, self.blocks, self.loss, self.regularizer = engine, blocks, loss, regularizer
         self.layout, self.n_terms, self.n_features = tuple(layout), sum(layout), n_features
-        self.dtype, self.is_dense = np.dtype(dtype), is_dense
+        self.dtype, self.is_dense, self.unit = np.dtype(dtype), is_dense, unit
         self.should_stop: Callable[[], bool] | None = None
         self.n_rounds = 0
         self.M = self.zero()
@@ -78,6 +80,9 @@ class Objective:
         weights: NDArray | None = None,
     ) -> Objective:
         """The objective of one block with the given operator, gaps b_r and weights c_r > 0."""
+        if isinstance(loss, Hinge) and gaps is not None:
+            # The hinge fixes the trace of M, so its margins are in the unit of the operator.
+            gaps = gaps / operator.unit
         return cls(
             engine,
             [Block(operator, loss, gaps, weights, engine.threads)],
@@ -87,6 +92,7 @@ class Objective:
             operator.n_features,
             operator.dtype,
             operator.is_dense,
+            operator.unit,
         )
 
     def zero(self) -> Sum:

@@ -1,6 +1,6 @@
-"""Blocks on a cluster: the comparisons of each block, and its creation.
+"""The blocks of a problem: one in this process, or several on a cluster.
 
-The layout depends only on the data, not on the workers:
+The layout on a cluster depends only on the data, not on the workers:
 - points in memory: blocks of consecutive comparisons of about equal size (`consecutive_blocks`);
 - a Dask collection: one block per chunk of points, with the comparisons whose anchor it contains.
 
@@ -18,7 +18,7 @@ from scipy.sparse import issparse
 
 from boostmetric.data.dask_points import DaskPoints
 from boostmetric.data.points import Points, binary_exponent, centered
-from boostmetric.engines import Dask, Lazy, Threads
+from boostmetric.engines import Dask, Lazy, Local, Threads
 from boostmetric.problem.block import Block, check_terms
 from boostmetric.problem.comparison_operator import ComparisonOperator
 from boostmetric.problem.comparisons import Comparisons
@@ -68,9 +68,17 @@ class BlockRecipe:
 
 
 def place_objective(
-    engine: Dask, X: Points | DaskPoints, comparisons: Comparisons, loss: Loss
-) -> tuple[Objective, float]:
-    """Create the objective of comparisons in blocks on a cluster, at M = 0, and its unit."""
+    engine: Local | Dask, X: Points | DaskPoints, comparisons: Comparisons, loss: Loss
+) -> Objective:
+    """Create the objective of comparisons at M = 0, without a regularizer.
+
+    Comparisons with weight 0 are ignored.
+    """
+    comparisons = comparisons.counted()
+    if isinstance(engine, Local):
+        operator = ComparisonOperator(X, comparisons, exponent=None, threads=engine.threads)
+        gaps, weights = comparisons.gaps, comparisons.weights
+        return Objective.of_operator(engine, operator, loss, Trace(0.0), gaps, weights)
     if isinstance(loss, Hinge):
         raise ValueError(
             f"{loss!r} solves a linear program in this process and does not work on Dask. Use "
@@ -100,7 +108,7 @@ def place_objective(
         recipe = BlockRecipe(own, loss, own_points, shift, exponent)
         # 8 numbers per pair and comparison
         recipes.append(Lazy(recipe, inputs, size + 64 * (len(own.pairs) + len(own))))
-    objective = Objective(
+    return Objective(
         engine,
         engine.place(recipes),
         loss,
@@ -109,8 +117,8 @@ def place_objective(
         X.shape[1],
         dtype,
         X.shape[1] <= Operator.DENSE_UP_TO,
+        4.0**exponent,
     )
-    return objective, 4.0**exponent
 
 
 def consecutive_blocks(m: int) -> list[NDArray]:

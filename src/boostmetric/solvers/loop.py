@@ -124,9 +124,6 @@ class Boosting:
     ----------
     problem : the objective at M = 0; its regularizer is replaced
     settings : loss, regularizer and solver
-    unit : the matrices A_r of the problem are those of the user divided by this number. M is
-        multiplied by it, except for the hinge, which fixes the trace of M: its margins and gaps are
-        divided by it instead
     start : a metric to start from, or None
     resume : a snapshot to continue from, or None
 
@@ -142,7 +139,6 @@ class Boosting:
         self,
         problem: Objective,
         settings: SolverSettings,
-        unit: float = 1.0,
         start: Metric | None = None,
         resume: Mapping[str, NDArray] | None = None,
     ) -> None:
@@ -151,7 +147,9 @@ class Boosting:
                 f"start must be a metric of {problem.n_features} features; it has "
                 f"{start.n_features}."
             )
-        # 1) units: coefficients are multiplied by `coef_unit`, objectives divided by `value_unit`
+        # 1) units. If the matrices A_r are divided by a unit, M is multiplied by it, except for the
+        # hinge, which fixes the trace of M: its margins and gaps are divided by it instead.
+        unit = problem.unit
         loss, R = settings.loss, settings.regularizer
         first = problem.evaluate()
         assert first.scatter is not None
@@ -175,7 +173,7 @@ class Boosting:
         batch_size = settings.batch_size(problem.n_features, problem.n_terms)
         self.solver = kind(batch_size, settings.eigen_solver)
         # 3) the state
-        self.problem, self.unit, self.n_comparisons = problem, unit, problem.n_terms
+        self.problem, self.n_comparisons = problem, problem.n_terms
         self.max_iter = settings.max_iter
         self.tol = self.solver.default_tol if settings.tol is None else settings.tol
         self.memory, self.first_value = Memory(alpha_max), first.value
@@ -200,12 +198,12 @@ class Boosting:
     @property
     def alpha(self) -> float:
         """The absolute strength of the regularizer; for the hinge loss the program's π."""
-        return self.problem.regularizer.in_units(self.solver.alpha(self.problem), self.unit)
+        return self.problem.regularizer.in_units(self.solver.alpha(self.problem), self.problem.unit)
 
     @property
     def alpha_max(self) -> float:
         """λ_max of the scatter at M = 0: for the trace, the smallest alpha for which M = 0."""
-        return self.memory.alpha_max * self.unit
+        return self.memory.alpha_max * self.problem.unit
 
     @property
     def margins(self) -> NDArray:
@@ -317,7 +315,7 @@ class Boosting:
                     self.history.append(
                         Iteration(
                             objective=self.objective(),
-                            lambda_max=proposal.lambda_max * self.unit,
+                            lambda_max=proposal.lambda_max * problem.unit,
                             coef=float(coefs[-1]) / self.coef_unit if len(coefs) else 0.0,
                             n_violated=now.n_violated,
                             n_tried=proposal.n_tried,
