@@ -66,7 +66,7 @@ sphinx_gallery_conf = {
 
 html_theme = "pydata_sphinx_theme"
 html_math_renderer = "mathml"
-html_title = "BoostMetric"
+html_title = f"BoostMetric {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
