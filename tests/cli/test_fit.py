@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from cli_tools import NAMES, QUICK, call, failure, made_csv, made_points, made_triplets, result
 
@@ -42,6 +43,18 @@ def test_fit_matches_the_estimator(
     assert lines[2] == f"Saved {tmp_path / 'm.bm'}. For an estimate on unseen points:"
     assert lines[3] == f"  boostmetric evaluate {tmp_path / 'm.bm'} {data} --label kind --cv 5"
     assert "3-NN error" in result(capsys, *shlex.split(lines[3])[1:])
+
+
+def test_suggested_command_reads_the_same_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    X, y = made_points()
+    X[0, 0] = np.nan
+    table = pd.DataFrame(X, columns=NAMES).assign(kind=y, id=range(len(X)))
+    table.to_csv(tmp_path / "points.csv", sep=";", decimal=",", index=False)
+    reading = ["--label", "kind", "--drop", "id", "--sep", ";", "--decimal", ",", "--dropna"]
+    out = result(capsys, "fit", tmp_path / "points.csv", "-o", tmp_path / "m.bm", *reading)
+    assert "3-NN error" in result(capsys, *shlex.split(out.splitlines()[-1])[1:])
 
 
 def test_fit_passes_options_to_the_estimator(

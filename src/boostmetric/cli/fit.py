@@ -185,11 +185,17 @@ def fit(
     metric.save(output)
     if not quiet:
         show(ending, _quality(metric, table, compared, seed))
-        command = ["boostmetric", "evaluate", str(output), str(data)]
         if table.labels is None:
             show(f"Saved {output}.")
         else:
-            command += (["--label", label] if label else []) + ["--cv", "5"]
+            command = ["boostmetric", "evaluate", str(output), str(data)]
+            command += ["--label", label] if label else []
+            command += [part for name in column or () for part in ("--column", name)]
+            command += [part for name in drop or () for part in ("--drop", name)]
+            command += ["--sep", sep] if sep else []
+            command += ["--decimal", decimal] if decimal != "." else []
+            command += ["--dropna"] if dropna else []
+            command += ["--cv", "5"]
             show(f"Saved {output}. For an estimate on unseen points:", f"  {shlex.join(command)}")
     if interrupted:
         raise typer.Exit(130)

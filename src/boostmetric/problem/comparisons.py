@@ -28,7 +28,7 @@ from boostmetric.neighbors import (
 
 @dataclass(frozen=True, eq=False)
 class Comparisons:
-    """m statements "d²(far_r) − d²(near_r) > gap_r" about pairs of rows of a matrix X.
+    """Comparisons of distances between rows of X: d²(far_r) − d²(near_r) > gap_r, for r = 1 … m.
 
     Created by `from_labels`, `from_triplets`, `from_quadruplets`, `from_pairs` or `from_people`.
     `a + b` concatenates two sets, `comparisons[rows]` selects a subset. Points are referred to by
