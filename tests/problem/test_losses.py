@@ -320,7 +320,7 @@ def test_merge_change_is_the_derivative_of_the_factors(
 
 
 class Largest(Loss):
-    """log Σ c_r·exp(−ρ_r), without a `merge` of its own."""
+    """log Σ c_r·exp(−ρ_r), without overriding `merge`."""
 
     def value(self, margins: NDArray, weights: NDArray | None = None) -> float:
         return float(logsumexp(-margins, b=weights))

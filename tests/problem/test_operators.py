@@ -292,7 +292,7 @@ def test_comparison_operator_matches_a_stack(
 
 
 def with_entry(value: float, sparse: bool = False, both: bool = True) -> list[Any]:
-    """Three matrices of ones, the third with an entry that will not do, on one or both sides."""
+    """Three matrices of ones, the third with an invalid entry, on one or both sides."""
     stack = np.ones((3, 2, 2))
     stack[2, 0, 1] = value
     if both:

@@ -25,7 +25,7 @@ def half_of_wine() -> Data:
     return X, Comparisons.from_labels(X, y, 1)
 
 
-def labelled(seed: int) -> Data:
+def labeled(seed: int) -> Data:
     rng = np.random.default_rng(seed)
     n, D = int(rng.integers(15, 40)), int(rng.integers(2, 7))
     X = rng.normal(size=(n, D)) * rng.exponential(size=D)
@@ -35,7 +35,7 @@ def labelled(seed: int) -> Data:
 @pytest.mark.parametrize("loss", SMOOTH)
 @pytest.mark.parametrize(("seed", "regularizer"), [(0, "trace"), (1, "frobenius")])
 def test_bounds_do_not_exceed_objectives(seed: int, regularizer: str, loss: str) -> None:
-    data = labelled(seed)
+    data = labeled(seed)
     options: dict[str, Any] = {"solver": "totally_corrective", "regularizer": regularizer}
     bounds: list[float] = []
 
@@ -71,7 +71,7 @@ def test_bound_is_valid_for_loss_without_curvature() -> None:
 def test_disproved_bound_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    X, c = labelled(3)
+    X, c = labeled(3)
     wrong: list[float] = []
     true_bound = certificate.lower_bound
 
@@ -116,7 +116,7 @@ def test_zero_violations_do_not_end_fit(solver: str, loss: str) -> None:
 
 @pytest.mark.parametrize("solver", ["stagewise", "totally_corrective"])
 def test_gap_is_computed_only_if_tol_is_positive(solver: str) -> None:
-    data = labelled(4)
+    data = labeled(4)
     fit = boost(*data, "logistic", solver=solver, tol=0.0, max_iter=10)
     assert all(math.isnan(step.duality_gap) for step in fit.history)
     assert math.isnan(fit.outcome().duality_gap)
@@ -125,10 +125,10 @@ def test_gap_is_computed_only_if_tol_is_positive(solver: str) -> None:
 
 
 def test_outcome_matches_fit() -> None:
-    fit = boost(*labelled(5), "logistic", max_iter=5)
+    fit = boost(*labeled(5), "logistic", max_iter=5)
     outcome = fit.outcome()
     assert np.array_equal(outcome.metric.matrix, fit.metric.matrix)
     assert outcome.history == fit.history
     assert outcome.status is fit.status
     assert (outcome.alpha, outcome.alpha_max) == (fit.alpha, fit.alpha_max)
-    assert outcome.n_comparisons == len(labelled(5)[1])
+    assert outcome.n_comparisons == len(labeled(5)[1])
