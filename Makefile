@@ -17,7 +17,8 @@ ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal
 
-NUMERICAL := tests/problem tests/solvers tests/contracts tests/engines tests/estimators tests/test_learn_psd.py
+NUMERICAL := tests/neighbors tests/problem tests/solvers tests/test_learn.py tests/test_learn_psd.py tests/contracts \
+	tests/engines tests/estimators
 
 .PHONY: demo paper test test-all test-oldest test-kernels coverage lint docs bench bench-full bench-scale bench-faults \
 	peers results clean
@@ -55,7 +56,7 @@ test-kernels: $(VENV)/.test
 	for kernels in Haswell Zen Prescott; do for threads in 1 2; do \
 		echo "OPENBLAS_CORETYPE=$$kernels OPENBLAS_NUM_THREADS=$$threads"; \
 		OPENBLAS_CORETYPE=$$kernels OPENBLAS_NUM_THREADS=$$threads $(BIN)/python -m pytest -q \
-			-n auto --dist worksteal $(NUMERICAL) || exit 1; \
+			-n auto --dist worksteal -m "not slow and not cluster" $(NUMERICAL) || exit 1; \
 	done; done
 
 # The documentation in docs/_build/html; the first build runs the examples and takes minutes.
