@@ -30,7 +30,10 @@ demo: $(VENV)/.demo
 paper: $(VENV)/.paper
 
 # Lint, types and the fast tests of the library; less than three minutes on two cores.
-test: lint
+test: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy src
 	$(PYTEST) -m "not slow and not cluster and not docs" tests src
 
 # Everything: also slow tests, Dask clusters, documentation, examples and the paper's package.

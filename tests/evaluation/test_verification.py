@@ -57,7 +57,7 @@ CASES = [
 def test_strategies_match_exhaustive_search(
     strategy: str, min_rate: float | None, beta: float
 ) -> None:
-    for seed, n_values in enumerate((3, 12, None, 3, 12, None)):
+    for seed, n_values in enumerate((3, 12, None)):
         rng = np.random.default_rng(seed)
         y = np.where(rng.permutation(25) < 10, 1, -1)
         distances = np.abs(rng.normal(size=25)) + 0.5 * (y < 0)

@@ -208,9 +208,7 @@ def test_solvers_agree_on_frobenius_optimum(loss: str) -> None:
 
 @approximate_solvers
 @smooth_duals
-@pytest.mark.parametrize(
-    ("D", "alpha", "operator"), [(5, 0.3, False), (5, 0.3, True), (30, 0.8, True)]
-)
+@pytest.mark.parametrize(("D", "alpha", "operator"), [(5, 0.3, False), (30, 0.8, True)])
 def test_approximate_eigenvectors_reach_same_optimum(
     D: int,
     alpha: float,
