@@ -295,7 +295,7 @@ def test_no_direction_exceeds_alpha_at_end(
     assert fit.status is Status.NO_DIRECTION
     assert 0 < len(fit.history) < 500
     leading = np.linalg.eigvalsh(scatter_by_definition(X, triplets, duals_of(fit)))[-1]
-    assert leading <= fit.alpha * (1 + 1e-9)
+    assert leading <= fit.alpha * (1 + 1e-8)
 
 
 # Seeds for which rounding kept the leading eigenvalue above alpha in an earlier version.
