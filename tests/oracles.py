@@ -56,7 +56,8 @@ def solve_sdp(
         }[loss]()
         objective += {
             "trace": lambda: alpha * cp.trace(M),
-            "frobenius": lambda: alpha / 2 * cp.sum_squares(M),
+            # cp.sum_squares(M) of a PSD variable gives wrong optima with cvxpy 1.6.
+            "frobenius": lambda: alpha / 2 * cp.square(cp.norm(M, "fro")),
         }[regularizer]()
     problem = cp.Problem(cp.Minimize(objective), constraints)
     with warnings.catch_warnings():  # some versions call a good solution inaccurate
