@@ -279,7 +279,8 @@ class Boosting:
                 # The snapshot is that of a fit that has converged.
                 self.status, self.is_over = Status.CONVERGED, True
                 return self
-            while (left := self.max_iter - self.n_tried) > 0:
+            n_tried = self.n_tried
+            while (left := self.max_iter - n_tried) > 0:
                 # 2) directions and coefficients; M is not changed
                 proposal = solver.propose(problem, now, self.memory, left)
                 if proposal.step is None:
@@ -324,6 +325,7 @@ class Boosting:
                             seconds=time.perf_counter() - began,
                         )
                     )
+                n_tried += proposal.n_tried
                 # 5) the end of the fit
                 status = None
                 if not proposal.is_bounded:
