@@ -56,8 +56,8 @@ def solve_sdp(
         }[loss]()
         objective += {
             "trace": lambda: alpha * cp.trace(M),
-            # cp.sum_squares(M) of a PSD variable gives wrong optima with cvxpy 1.6.
-            "frobenius": lambda: alpha / 2 * cp.square(cp.norm(M, "fro")),
+            # With a matrix instead of a vector, cvxpy 1.6 returns wrong optima.
+            "frobenius": lambda: alpha / 2 * cp.sum_squares(cp.vec(M, order="C")),
         }[regularizer]()
     problem = cp.Problem(cp.Minimize(objective), constraints)
     with warnings.catch_warnings():  # some versions call a good solution inaccurate
