@@ -36,14 +36,14 @@ class Table:
     feature_names: tuple[str, ...] | None = None
 
     def require_labels(self) -> NDArray:
-        """The labels; an error if there are none."""
+        """The labels. Raises a CommandError if the table has no labels."""
         if self.labels is None:
             raise CommandError(f"Which column of {self.path} has the labels? Use --label.")
         return self.labels
 
     @property
     def classes(self) -> NDArray:
-        """The labels; an error unless there are at least two classes."""
+        """The labels. Raises a CommandError if there are fewer than two classes."""
         labels, where = self.require_labels(), f"{self.path}: {self.label_name}"
         if labels.dtype.kind == "f":
             example = labels[labels % 1 != 0][0]
