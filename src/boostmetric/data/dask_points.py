@@ -85,7 +85,7 @@ class DaskPoints:
         if not chunks:
             raise ValueError("X has no rows.")
         points = cls(chunks, [summary.n for summary in summaries], D, dtype, engine)
-        points.summary = _merge(summaries)
+        points.summary = _merge_summaries(summaries)
         if not np.isfinite(points.summary[1:3]).all():
             raise ValueError("Input X contains NaN or infinity.")
         return points
@@ -93,7 +93,7 @@ class DaskPoints:
     @cached_property
     def summary(self) -> Summary:
         """The summary of all points."""
-        return _merge(self.map(_summarize))
+        return _merge_summaries(self.map(_summarize))
 
     @property
     def mean(self) -> NDArray:
@@ -186,7 +186,7 @@ def _summarize(points: NDArray) -> Summary:
         )
 
 
-def _merge(summaries: Sequence[Summary]) -> Summary:
+def _merge_summaries(summaries: Sequence[Summary]) -> Summary:
     """Merge the summaries of all chunks; sums are added in the order of the chunks."""
     n, low, high, total = zip(*summaries, strict=True)
     return Summary(sum(n), np.min(low, axis=0), np.max(high, axis=0), np.sum(total, axis=0))

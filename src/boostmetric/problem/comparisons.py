@@ -353,11 +353,6 @@ class Comparisons:
             self.n_points if other.n_points is None else other.n_points,
         )
 
-    @property
-    def n_counted(self) -> int:
-        """The number of comparisons with positive weight."""
-        return len(self) if self.weights is None else int(np.count_nonzero(self.weights > 0))
-
     def counted(self) -> Comparisons:
         """The comparisons with positive weight; raises a ValueError if all weights are 0."""
         if self.weights is None:
