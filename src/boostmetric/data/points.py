@@ -206,21 +206,32 @@ def _mixed(numbers: NDArray) -> NDArray:
 def distinct_points(X: Points, labels: NDArray) -> tuple[NDArray, NDArray]:
     """The first row of each distinct (point, label), and the position of each row among these.
 
-    Points are equal if their bits are (with −0 = 0), so the cost is one sort of the rows.
+    Points are equal if their bits are (with −0 = 0).
     """
-    keys: NDArray
+    n = X.shape[0]
     if not isinstance(X, np.ndarray):
         if not X.data.all():
             X = X.copy()
             X.eliminate_zeros()
         numbers: dict[tuple[bytes, bytes, int], int] = {}
-        keys = np.empty(X.shape[0], dtype=np.intp)
+        keys = np.empty(n, dtype=np.intp)
         for row, label in enumerate(labels.tolist()):
             own = slice(X.indptr[row], X.indptr[row + 1])
             key = X.indices[own].tobytes(), X.data[own].tobytes(), label
             keys[row] = numbers.setdefault(key, len(numbers))
-    else:
-        rows = np.ascontiguousarray(np.column_stack([X + 0.0, labels.astype(X.dtype)]))
-        keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        return first, inverse.reshape(-1)
+    # 1) hash the bits of each row; sorting whole rows takes ten times as long
+    rows = np.ascontiguousarray(np.column_stack([X + 0.0, labels.astype(X.dtype)]))
+    bits = rows.view(f"u{rows.dtype.itemsize}")
+    multipliers = np.random.default_rng(0).integers(1 << 63, size=rows.shape[1], dtype=np.uint64)
+    hashes = np.einsum("nd,d->n", bits, multipliers, dtype=np.uint64, casting="unsafe")
+    _, inverse, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+    # 2) compare rows of equal hashes completely
+    same = np.flatnonzero(counts[inverse.reshape(-1)] > 1)
+    alone = np.delete(np.arange(n), same)
+    keys = rows[same].view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    return first, inverse.reshape(-1)
+    position = np.empty(n, dtype=np.intp)
+    position[alone], position[same] = np.arange(len(alone)), len(alone) + inverse.reshape(-1)
+    return np.concatenate([alone, same[first]]), position

@@ -264,12 +264,19 @@ class _Search:
         for side, mask in self._sides(tile, other):
             floors = self._floors[side][tile.rows]
             other_floors = self._other_floors[side][other.rows]
-            is_near = products >= floors[:, None]
-            if self._is_symmetric:
-                is_near |= products >= other_floors
-            if mask is not None:
-                is_near &= mask
-            positions = np.flatnonzero(is_near)
+            if self._loops is not None:
+                positions = np.empty(products.size + 1, dtype=np.intp)
+                n_near = self._loops.candidates(products, floors, other_floors, positions)
+                positions = positions[:n_near]
+                if mask is not None:
+                    positions = positions[mask.ravel().take(positions)]
+            else:
+                is_near = products >= floors[:, None]
+                if self._is_symmetric:
+                    is_near |= products >= other_floors
+                if mask is not None:
+                    is_near &= mask
+                positions = np.flatnonzero(is_near)
             if tile is other:
                 i, j = np.divmod(positions, len(products))
                 positions = positions[i < j]

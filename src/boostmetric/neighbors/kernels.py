@@ -39,6 +39,7 @@ def _compiled() -> SimpleNamespace | None:
     reordered = njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
     return SimpleNamespace(
         sparse_rows=reordered(sparse_rows),
+        candidates=strict(candidates),
         near_pairs=reordered(near_pairs),
         pair_squares=strict(pair_squares_loop),
         offer=strict(offer),
@@ -56,6 +57,34 @@ def sparse_rows(
             entry, x = entries[k], X[columns[k]]
             for d in range(X.shape[1]):
                 total[d] += entry * x[d]
+
+
+def candidates(
+    products: NDArray, floors: NDArray, other_floors: NDArray, positions: NDArray
+) -> int:
+    """Find products that reach the floor of their row or column.
+
+    Writes their flat indices to `positions`, in increasing order, and returns their number. Few
+    products do, so groups are tested first. The size of a group is constant, and a test has no
+    branches, so that SIMD instructions can be used.
+    """
+    n_found, n_columns = 0, products.shape[1]
+    for row in range(products.shape[0]):
+        floor, first = floors[row], row * n_columns
+        for begin in range(0, n_columns - 63, 64):
+            group, limits = products[row, begin : begin + 64], other_floors[begin : begin + 64]
+            is_near = False
+            for k in range(64):
+                is_near |= (group[k] >= floor) | (group[k] >= limits[k])
+            if is_near:
+                for k in range(64):
+                    positions[n_found] = first + begin + k
+                    n_found += (group[k] >= floor) | (group[k] >= limits[k])
+        for column in range(n_columns // 64 * 64, n_columns):
+            product = products[row, column]
+            positions[n_found] = first + column
+            n_found += (product >= floor) | (product >= other_floors[column])
+    return n_found
 
 
 def near_pairs(
