@@ -105,8 +105,11 @@ class Solver:
     has_cheap_bound = False
     """Whether `lower_bound` costs one eigenvector, and does not need M as a matrix."""
 
-    def __init__(self, batch_size: int, eigen_solver: str = "auto") -> None:
+    def __init__(
+        self, batch_size: int, eigen_solver: str = "auto", min_decrease: float = 0.0
+    ) -> None:
         self.batch_size, self.eigen_solver = batch_size, eigen_solver
+        self.min_decrease = min_decrease
 
     def propose(
         self, objective: Objective, now: Evaluation, memory: Memory, limit: int

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -173,10 +174,8 @@ class SoftMarginSolver(Solver):
     uses_scatter = False
     has_cheap_bound = True
 
-    def __init__(self, batch_size: int, eigen_solver: str = "auto") -> None:
-        super().__init__(batch_size, eigen_solver)
-        self._program: SoftMargin | None = None
-        self._saved: Mapping[str, NDArray] = {}
+    _program: SoftMargin | None = None
+    _saved: Mapping[str, NDArray] = MappingProxyType({})
 
     def propose(
         self, objective: Objective, now: Evaluation, memory: Memory, limit: int

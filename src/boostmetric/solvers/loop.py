@@ -29,7 +29,7 @@ from boostmetric.solvers.corrective import TotallyCorrective
 from boostmetric.solvers.eigen import leading_eigenpairs
 from boostmetric.solvers.hinge import SoftMarginSolver
 from boostmetric.solvers.settings import SolverSettings
-from boostmetric.solvers.stagewise import Stagewise
+from boostmetric.solvers.stagewise import MIN_DECREASE, MIN_DECREASE_WITH_TOL, Stagewise
 
 
 class Status(Enum):
@@ -40,8 +40,8 @@ class Status(Enum):
         "also revise the coefficients of earlier directions."
     )
     STALLED = (
-        "The last batch of directions lowered the objective by less than 0.01 percent, so more "
-        "would hardly change the metric. For the optimum use solver='totally_corrective'."
+        "Finished: the last batch of directions hardly lowered the objective. To continue until "
+        "0.01 percent use tol=0; for the optimum use solver='totally_corrective'."
     )
     MAX_ITER = (
         "max_iter directions were added. Increase max_iter if the objective in the history and the "
@@ -171,7 +171,8 @@ class Boosting:
             alpha = R.in_units(R.alpha, 1 / unit)
         problem.regularizer = replace(R, alpha=alpha)
         batch_size = settings.batch_size(problem.n_features, problem.n_terms)
-        self.solver = kind(batch_size, settings.eigen_solver)
+        min_decrease = MIN_DECREASE if settings.tol is None else MIN_DECREASE_WITH_TOL
+        self.solver = kind(batch_size, settings.eigen_solver, min_decrease)
         # 3) the state
         self.problem, self.n_comparisons = problem, problem.n_terms
         self.max_iter = settings.max_iter

@@ -123,11 +123,7 @@ class SolverSettings:
             return 2
         if self.solver == "totally_corrective":
             return 4 if n_features <= FEW_FEATURES else 8
-        # With few features a batch would contain most directions; with few comparisons the paper's
-        # algorithm, one direction at a time, is fast enough.
-        if n_features < 16 or n_terms < 10_000:
-            return 1
         if n_features > Operator.DENSE_UP_TO:
             return N_FOLLOWED
         # The responses to a batch are kept in memory: at most 2**25, 256 MB in float64.
-        return min(24, n_features // 2, max(N_FOLLOWED, (1 << 25) // n_terms))
+        return min(16, n_features, max(N_FOLLOWED, (1 << 25) // n_terms))
