@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -28,6 +29,9 @@ from boostmetric import (
 )
 
 EXPONENTIAL, LOGISTIC = LOSSES["exponential"], LOSSES["logistic"]
+
+boost_single = partial(boost, directions_per_step=1)
+"""The algorithm of the paper."""
 
 every_loss = pytest.mark.parametrize("loss", [LOSSES[name] for name in SMOOTH], ids=SMOOTH)
 FORMULAS: dict[str, tuple[Callable[..., float], Callable[..., NDArray]]] = {
@@ -77,8 +81,9 @@ def scatter_by_definition(X: NDArray, triplets: NDArray, duals: NDArray) -> NDAr
     )
 
 
-def matrix_after(X: NDArray, triplets: NDArray, loss: Loss, n: int = 6) -> NDArray:
-    return boost(X, Comparisons.from_triplets(triplets), loss, max_iter=n).metric.matrix
+def matrix_after(X: NDArray, triplets: NDArray, loss: Loss, **options: Any) -> NDArray:
+    comparisons = Comparisons.from_triplets(triplets)
+    return boost(X, comparisons, loss, max_iter=6, **options).metric.matrix
 
 
 def same(M: NDArray, other: NDArray, rel: float = 1e-7) -> bool:
@@ -91,7 +96,7 @@ def test_objective_decreases_and_metric_is_psd(
     loss: Loss, dtype: type[np.floating], wine: tuple[NDArray, NDArray]
 ) -> None:
     X, y = wine[0].astype(dtype), wine[1]
-    fit = boost(X, Comparisons.from_labels(X, y), loss, max_iter=60)
+    fit = boost_single(X, Comparisons.from_labels(X, y), loss, max_iter=60)
     objectives = np.array([step.objective for step in fit.history])
     noise = 100 * float(np.finfo(dtype).eps) * np.abs(objectives[:-1])
     assert len(objectives) == 60
@@ -124,7 +129,7 @@ def test_history_matches_equations_of_paper(
         if extras
         else Comparisons.from_triplets(triplets)
     )
-    fit = boost(X, comparisons, LOSSES[name], max_iter=15, alpha=1e-4)
+    fit = boost_single(X, comparisons, LOSSES[name], max_iter=15, alpha=1e-4)
     value, duals_at = FORMULAS[name]
     duals = duals_at(-gaps, weights)
     alpha_max = np.linalg.eigvalsh(scatter_by_definition(X, triplets, duals))[-1]
@@ -225,8 +230,9 @@ def test_scale_of_weights_invariance(
 ) -> None:
     for scale in (1e-6, 1e6):
         comparisons = Comparisons.from_triplets(triplets, weights=scale)
-        fit = boost(blobs[0], comparisons, loss, max_iter=6)
-        assert same(fit.metric.matrix, matrix_after(blobs[0], triplets, loss))
+        fit = boost_single(blobs[0], comparisons, loss, max_iter=6)
+        expected = matrix_after(blobs[0], triplets, loss, directions_per_step=1)
+        assert same(fit.metric.matrix, expected)
 
 
 @pytest.mark.parametrize("weight", [1e-6, 1.0, 1e6])
@@ -280,7 +286,7 @@ def test_zero_margin_is_violated(loss: Loss) -> None:
 def test_alpha_of_one_gives_no_direction(loss: Loss, blobs: tuple[NDArray, NDArray]) -> None:
     X, y = blobs
     for alpha, n_directions in ((1.0, 0), (0.999, 1), (2.0, 0)):
-        fit = boost(X, Comparisons.from_labels(X, y), loss, alpha=alpha, max_iter=30)
+        fit = boost_single(X, Comparisons.from_labels(X, y), loss, alpha=alpha, max_iter=30)
         assert fit.status is Status.NO_DIRECTION
         assert fit.metric.n_directions >= n_directions
         assert (fit.metric.n_directions == 0) == (n_directions == 0)
@@ -291,7 +297,7 @@ def test_no_direction_exceeds_alpha_at_end(
     loss: Loss, blobs: tuple[NDArray, NDArray], triplets: NDArray
 ) -> None:
     X = blobs[0]
-    fit = boost(X, Comparisons.from_triplets(triplets), loss, alpha=0.1)
+    fit = boost_single(X, Comparisons.from_triplets(triplets), loss, alpha=0.1)
     assert fit.status is Status.NO_DIRECTION
     assert 0 < len(fit.history) < 500
     leading = np.linalg.eigvalsh(scatter_by_definition(X, triplets, duals_of(fit)))[-1]
@@ -319,7 +325,7 @@ def test_every_step_changes_a_margin(loss: Loss) -> None:
 def test_max_iter_limits_directions(loss: Loss, blobs: tuple[NDArray, NDArray]) -> None:
     X, y = blobs
     for max_iter in (1, 5):
-        fit = boost(X, Comparisons.from_labels(X, y), loss, max_iter=max_iter)
+        fit = boost_single(X, Comparisons.from_labels(X, y), loss, max_iter=max_iter)
         assert fit.status is Status.MAX_ITER
         assert len(fit.history) == fit.metric.n_directions == max_iter
 
@@ -336,11 +342,13 @@ def test_callback_is_called_after_every_step_and_can_stop(
         seen.append((fit.metric.n_directions, fit.objective()))
         return len(seen) == 4
 
-    fit = boost(X, comparisons, loss, callback=callback)
+    fit = boost_single(X, comparisons, loss, callback=callback)
     assert fit.status is Status.STOPPED
     assert seen == [(j, step.objective) for j, step in enumerate(fit.history, start=1)]
     assert len(seen) == 4
-    assert np.array_equal(fit.metric.matrix, boost(X, comparisons, loss, max_iter=4).metric.matrix)
+    assert np.array_equal(
+        fit.metric.matrix, boost_single(X, comparisons, loss, max_iter=4).metric.matrix
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -369,9 +377,9 @@ def test_warm_start_continues_fit(loss: Loss, n: int, wine: tuple[NDArray, NDArr
     X, y = wine
     weight = 1 + np.arange(len(y)) % 4
     comparisons = Comparisons.from_labels(X, y, sample_weight=weight)
-    whole = boost(X, comparisons, loss, max_iter=n + 10, alpha=1e-4)
-    first = boost(X, comparisons, loss, max_iter=n, alpha=1e-4)
-    second = boost(X, comparisons, loss, max_iter=10, alpha=1e-4, start=first.metric)
+    whole = boost_single(X, comparisons, loss, max_iter=n + 10, alpha=1e-4)
+    first = boost_single(X, comparisons, loss, max_iter=n, alpha=1e-4)
+    second = boost_single(X, comparisons, loss, max_iter=10, alpha=1e-4, start=first.metric)
     assert second.alpha == first.alpha
     assert len(second.history) == 10
     assert second.metric.n_directions == n + 10
@@ -392,12 +400,12 @@ def test_float32_is_preserved(
     X, y = blobs[0].astype(np.float32), blobs[1]
     comparisons = Comparisons.from_labels(X, y)
     comparisons = comparisons + Comparisons.from_triplets([[0, 1, 50]], weights=2.0, gaps=0.5)
-    start = boost(blobs[0], comparisons, loss, max_iter=1).metric
-    fit = boost(X, comparisons, loss, max_iter=5, start=start)
+    start = boost_single(blobs[0], comparisons, loss, max_iter=1).metric
+    fit = boost_single(X, comparisons, loss, max_iter=5, start=start)
     assert fit.metric.directions.dtype == fit.metric.components.dtype == np.float32
     assert margins_of(fit).dtype == duals_of(fit).dtype == np.float32
     assert fit.metric.coefs.dtype == fit.metric.matrix.dtype == np.float64
-    exact = boost(blobs[0], comparisons, loss, max_iter=6).metric.matrix
+    exact = boost_single(blobs[0], comparisons, loss, max_iter=6).metric.matrix
     assert same(fit.metric.matrix, exact, rel=1e-2)
 
 
@@ -423,9 +431,9 @@ def test_fit_is_reproducible(
 def test_operator_agrees_with_matrix(
     loss: Loss, blobs: tuple[NDArray, NDArray], triplets: NDArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = matrix_after(blobs[0], triplets, loss)
+    expected = matrix_after(blobs[0], triplets, loss, directions_per_step=1)
     monkeypatch.setattr(Operator, "DENSE_UP_TO", 0)
-    assert same(matrix_after(blobs[0], triplets, loss), expected, rel=1e-6)
+    assert same(matrix_after(blobs[0], triplets, loss, directions_per_step=1), expected, rel=1e-6)
 
 
 @every_loss
@@ -455,9 +463,11 @@ def test_fewer_points_than_features(
 @every_loss
 def test_constant_features_are_not_used(loss: Loss, blobs: tuple[NDArray, NDArray]) -> None:
     X, y = blobs[0].copy(), blobs[1]
-    plain = boost(X[:, [0, 1, 3]], Comparisons.from_labels(X[:, [0, 1, 3]], y), loss, max_iter=6)
+    plain = boost_single(
+        X[:, [0, 1, 3]], Comparisons.from_labels(X[:, [0, 1, 3]], y), loss, max_iter=6
+    )
     X[:, 2], X[:, 4] = 3.0, 1e5
-    fit = boost(X, Comparisons.from_labels(X, y), loss, max_iter=6)
+    fit = boost_single(X, Comparisons.from_labels(X, y), loss, max_iter=6)
     expected = np.zeros((5, 5))
     expected[np.ix_([0, 1, 3], [0, 1, 3])] = plain.metric.matrix
     assert same(fit.metric.matrix, expected)

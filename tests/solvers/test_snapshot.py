@@ -22,7 +22,7 @@ Snapshot = dict[str, NDArray]
 
 KINDS: dict[str, tuple[str, dict[str, Any], int]] = {
     "one direction": ("logistic", {"solver": "stagewise", "directions_per_step": 1}, 1),
-    "batches": ("exponential", {"solver": "stagewise", "directions_per_step": 3}, 3),
+    "batches": ("exponential", {"solver": "stagewise", "directions_per_step": 3, "tol": 0.0}, 3),
     "totally corrective": ("squared_hinge", {"solver": "totally_corrective"}, 4),
     "frobenius": (
         "logistic",
@@ -119,7 +119,7 @@ def test_repeatedly_resumed_fit_is_bitwise_identical(kind: str) -> None:
 def test_resumed_warm_start_is_bitwise_identical(kind: str) -> None:
     data = draw()
     start = run(data, kind, 2).metric
-    whole, half = (run(data, kind, n, start=start) for n in (4, 2))
+    whole, half = (run(data, kind, n, start=start) for n in (4, 1))
     resumed = run(data, kind, 4, start=start, resume=half.snapshot())
     assert np.array_equal(resumed.metric.directions, whole.metric.directions)
     assert np.array_equal(resumed.metric.coefs, whole.metric.coefs)

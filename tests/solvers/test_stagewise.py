@@ -212,8 +212,6 @@ def test_single_directions_match_algorithm_of_paper() -> None:
     expected = algorithm_of_the_paper(X, c, 0.5, n_iter=6)
     np.testing.assert_allclose(fit.metric.matrix, expected, atol=1e-8 * np.abs(expected).max())
     assert fit.metric.n_directions == fit.n_tried == len(fit.history) == 6
-    few = boost(X, c, "logistic", max_iter=6, regularizer=Trace(0.5))
-    assert np.array_equal(few.metric.matrix, fit.metric.matrix)
 
 
 @pytest.mark.parametrize(
@@ -271,12 +269,12 @@ def test_batches_approach_optimum(loss: str, alpha: float, digits: Data) -> None
     best = boost(*digits, solver="totally_corrective", tol=1e-3, **options)
     assert best.status is Status.CONVERGED
     single, batches = (
-        boost(*digits, directions_per_step=k, max_iter=320, **options) for k in (1, 16)
+        boost(*digits, directions_per_step=k, max_iter=320, tol=0.0, **options) for k in (1, 16)
     )
     start = loss_of(loss, np.zeros(len(digits[1])), digits[1])
     gained = [start - fit.objective() for fit in (best, batches, single)]
     assert batches.objective() <= single.objective() + 0.02 * gained[2]
-    assert gained[1] >= 0.97 * gained[0]
+    assert gained[1] >= 0.96 * gained[0]
     assert gained[1] <= gained[0] * (1 + 2e-3)
 
 
@@ -295,13 +293,12 @@ def test_batches_match_single_directions(digits: Data) -> None:
     ("loss", "solver", "D", "m", "expected"),
     [
         ("logistic", "stagewise", 32, 10_000, 16),
-        ("exponential", "stagewise", 600, 10**6, 24),
+        ("exponential", "stagewise", 600, 10**6, 16),
+        ("exponential", "stagewise", 600, 3 * 10**6, 11),
         ("exponential", "stagewise", 600, 10**7, 8),
-        ("logistic", "stagewise", 16, 10_000, 8),
-        ("logistic", "stagewise", 31, 10_000, 15),
         ("logistic", "stagewise", 601, 10_000, 8),
-        ("logistic", "stagewise", 15, 10_000, 1),
-        ("logistic", "stagewise", 16, 9_999, 1),
+        ("logistic", "stagewise", 15, 10_000, 15),
+        ("logistic", "stagewise", 2, 10, 2),
         ("logistic", "totally_corrective", 2, 10, 4),
         ("smoothed_hinge", "totally_corrective", 300, 10**6, 8),
         ("hinge", "totally_corrective", 300, 10**6, 2),
@@ -374,7 +371,7 @@ def test_batch_is_invariant_to_scale_of_weights(size: float, loss: str) -> None:
     )
     assert len(scaled.history) == len(plain.history)
     assert scaled.status is plain.status
-    assert scaled.objective() == pytest.approx(size * plain.objective(), rel=3e-2)
+    assert scaled.objective() == pytest.approx(size * plain.objective(), rel=1e-6)
 
 
 @pytest.mark.parametrize("threshold", [1.0, 1e3, 1e6])
@@ -465,7 +462,7 @@ def test_batch_is_invariant_to_order_of_points(
 @every_loss
 def test_batch_warm_start_continues_fit(loss: str) -> None:
     X, c = draw_triplets(10, weighted=True)
-    options: dict[str, Any] = {"directions_per_step": 3, "alpha": 1e-3}
+    options: dict[str, Any] = {"directions_per_step": 3, "alpha": 1e-3, "tol": 0.0}
     half, whole = (boost(X, c, loss, max_iter=n, **options) for n in (6, 12))
     resumed = boost(X, c, loss, max_iter=6, start=half.metric, **options)
     assert resumed.n_tried == 6

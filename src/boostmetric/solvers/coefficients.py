@@ -137,15 +137,21 @@ def best_on_slice(
     limit = float(np.finfo(objective.dtype).max) / 1e6
     last = SliceMinimum(1.0, start, math.nan, 0)
     ascent = np.zeros(len(units))
+    # L-BFGS-B has absolute scales: its first step is the gradient, and it compares changes with 1.
+    # With the largest slope at the start as the unit, the path does not depend on the scale of the
+    # weights.
+    value_unit = 0.0
 
     def function(z: NDArray) -> tuple[float, NDArray]:
-        nonlocal last, ascent
+        nonlocal last, ascent, value_unit
         point = np.minimum(z * units, limit)
         scale, coefs = (float(point[0]), point[1:]) if free_scale else (0.0, point)
         value, gradient = evaluate(scale, coefs)
         last = SliceMinimum(scale, coefs, value, last.n_evaluations + 1)
         ascent = gradient[first:]
-        return value, units * ascent
+        slopes = units * ascent
+        value_unit = value_unit or float(np.abs(slopes).max()) or 1.0
+        return value / value_unit, slopes / value_unit
 
     def stop(z: NDArray) -> None:
         # The projected gradient of L-BFGS-B is small for small coefficients, whatever the slope.

@@ -71,10 +71,12 @@ class Stagewise(Solver):
         decrease = now.value - best.value
         if not decrease > np.finfo(np.float64).eps * abs(now.value):
             return nothing
+        # With large gaps the first batches end at the upper bounds, far from leveling off.
+        is_inside = bool((best.coefs < 0.99 * upper).all())
         return replace(
             nothing,
             step=Step(new, best.coefs, best.scale),
             n_evaluations=best.n_evaluations,
             is_bounded=is_bounded(objective, new, best.coefs),
-            is_stalled=decrease < self.min_decrease * abs(now.value),
+            is_stalled=is_inside and decrease < self.min_decrease * abs(now.value),
         )
