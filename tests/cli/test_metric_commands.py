@@ -34,7 +34,7 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def metric(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     path = tmp_path / "m.bm"
-    result(capsys, "fit", data, "-l", "kind", "-o", path, "--max-iter", "5", "-q")
+    result(capsys, "fit", data, "-l", "kind", "-o", path, "--max-iter", "8", "-q")
     return path
 
 
@@ -138,7 +138,7 @@ def test_inspect_prints_eigenvalues_and_importances(
     assert text.count("… and 2 more (--top)") == 2
     assert text.index(top[0]) < text.index(top[1])
     assert f"{importances[top[0]]:.1%}" in text
-    assert "  Settings: max_iter=5\n" in text
+    assert "  Settings: max_iter=8\n" in text
     assert "  Stopped at the limit of --max-iter" in text
 
 

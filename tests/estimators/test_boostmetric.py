@@ -206,7 +206,8 @@ def test_result_does_not_depend_on_n_jobs(blobs: Data) -> None:
 
 def test_history_has_one_entry_per_step(separable: Data) -> None:
     X, y = separable
-    learner = BoostMetric(loss="exponential", max_iter=7, n_passes=3).fit(X, y)
+    options: dict[str, Any] = {"loss": "exponential", "directions_per_step": 1}
+    learner = BoostMetric(max_iter=7, n_passes=3, **options).fit(X, y)
     assert learner.n_iter_ == 7
     assert set(learner.history_) >= {
         "pass",
@@ -257,10 +258,11 @@ def test_n_components_keeps_the_leading_eigenvectors(n_components: Any, iris: Da
 
 def test_warm_start_continues_the_last_fit(separable: Data) -> None:
     X, y = separable
-    resumed = BoostMetric(loss="exponential", max_iter=10, warm_start=True, n_passes=2).fit(X, y)
+    options: dict[str, Any] = {"loss": "exponential", "directions_per_step": 1}
+    resumed = BoostMetric(max_iter=10, warm_start=True, n_passes=2, **options).fit(X, y)
     resumed.fit(X, y)
-    whole = BoostMetric(loss="exponential", max_iter=20, n_passes=1)
-    base = BoostMetric(loss="exponential", max_iter=10).fit(X, y).components_
+    whole = BoostMetric(max_iter=20, n_passes=1, **options)
+    base = BoostMetric(max_iter=10, **options).fit(X, y).components_
     expected = whole.set_params(init=base).fit(X, y)
     assert resumed.n_iter_ == 10
     np.testing.assert_allclose(
@@ -424,13 +426,14 @@ def test_callbacks_observe_and_stop_the_fit(separable: Data) -> None:
 
     X, y = separable
     recorder = Recorder()
-    learner = BoostMetric(loss="exponential", max_iter=20).set_callbacks(recorder)
+    options: dict[str, Any] = {"loss": "exponential", "directions_per_step": 1}
+    learner = BoostMetric(max_iter=20, **options).set_callbacks(recorder)
     learner.fit(X, y)
     assert learner.n_iter_ == 7
     assert learner.status_ is Status.STOPPED
     assert recorder.tasks == ["setup", *["iteration"] * 7, "pass", "fit", "teardown"]
     np.testing.assert_allclose(recorder.images[-1], learner.transform(X))
-    shorter = BoostMetric(loss="exponential", max_iter=3).fit(X, y)
+    shorter = BoostMetric(max_iter=3, **options).fit(X, y)
     np.testing.assert_allclose(recorder.images[2], shorter.transform(X))
 
 
@@ -448,10 +451,11 @@ def test_verbose_logs_without_printing(
     separable: Data, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     X, y = separable
+    options: dict[str, Any] = {"loss": "exponential", "directions_per_step": 1}
     with caplog.at_level(logging.INFO, logger="boostmetric"):
-        BoostMetric(loss="exponential", max_iter=20, verbose=1).fit(X, y)
+        BoostMetric(max_iter=20, verbose=1, **options).fit(X, y)
         assert len(caplog.records) == 3
-        BoostMetric(loss="exponential", max_iter=20, verbose=2).fit(X, y)
+        BoostMetric(max_iter=20, verbose=2, **options).fit(X, y)
     assert len(caplog.records) == 3 + 21
     assert "objective" in caplog.text
     assert "MAX_ITER" in caplog.text

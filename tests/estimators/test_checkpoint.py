@@ -32,10 +32,19 @@ from boostmetric.estimators.checkpoint import (
 from boostmetric.estimators.early_stopping import HeldOut
 
 CASES: dict[str, dict[str, Any]] = {
-    "early": {"early_stopping": True, "random_state": 3, "n_passes": 2, "max_iter": 40},
+    "early": {
+        "early_stopping": True,
+        "random_state": 3,
+        "n_passes": 2,
+        "max_iter": 40,
+        "directions_per_step": 1,
+    },
     "corrective": {"solver": "totally_corrective", "n_passes": 2, "max_iter": 20, "tol": 1e-9},
     "blocks": {"directions_per_step": 5, "init": "whiten", "n_passes": 2, "max_iter": 200},
 }
+
+SINGLE: dict[str, Any] = {"directions_per_step": 1, "max_iter": 9}
+"""A fit of nine steps."""
 
 
 SLOW = pytest.mark.slow
@@ -113,7 +122,7 @@ def test_fit_aborted_while_writing_continues(
 ) -> None:
     """As if killed: an exception in the third write leaves the file of the second."""
     X, y = load_wine(return_X_y=True)
-    parameters: dict[str, Any] = {"max_iter": 6, "n_passes": 2}
+    parameters: dict[str, Any] = {**SINGLE, "max_iter": 6, "n_passes": 2}
     reference = BoostMetric(**parameters).fit(X, y)
     n_writes = [0]
 
@@ -150,19 +159,19 @@ def data_of(name: str) -> tuple[NDArray, NDArray]:
     return X.astype(np.float32) if name == "wine32" else X, y
 
 
-EARLY: dict[str, Any] = {"n_passes": 3, "max_iter": 9, "early_stopping": True, "random_state": 0}
+EARLY: dict[str, Any] = {**SINGLE, "n_passes": 3, "early_stopping": True, "random_state": 0}
 CORRECTIVE: dict[str, Any] = {"solver": "totally_corrective", "max_iter": 16}
 
 
 @pytest.mark.parametrize(
     ("data", "parameters", "iterations"),
     [
-        ("wine", {"loss": "exponential", "regularizer": "frobenius", "max_iter": 16}, [1]),
-        ("wine", {"n_passes": 3, "max_iter": 9, "init": "scale", "n_components": 3}, [2, 5]),
+        ("wine", {**SINGLE, "loss": "exponential", "regularizer": "frobenius"}, [1]),
+        ("wine", {**SINGLE, "n_passes": 3, "init": "scale", "n_components": 3}, [2, 5]),
         ("wine", EARLY, [2, 5]),
         ("wine", EARLY, [1]),
         ("digits", {"directions_per_step": 6, "max_iter": 60}, [2, 5]),
-        ("digits", {"eigen_solver": "approximate", "max_iter": 10}, [2, 5]),
+        ("digits", {**SINGLE, "eigen_solver": "approximate"}, [2, 5]),
         ("wide", {"directions_per_step": 3, "max_iter": 12}, [1]),
         ("wine", {**CORRECTIVE, "max_iter": 8}, [1]),
         pytest.param("wine", {**CORRECTIVE, "loss": "squared_hinge"}, [1], marks=SLOW),
@@ -191,7 +200,9 @@ def test_stopped_fit_continues_to_the_same_metric(
 def test_held_out_comparisons_are_restored(tmp_path: Path) -> None:
     X, y = load_wine(return_X_y=True)
     comparisons = Comparisons.from_labels(X, y, 2, 2)
-    learner = BoostMetric(max_iter=20, early_stopping=True, checkpoint=tmp_path / "c")
+    learner = BoostMetric(
+        max_iter=20, early_stopping=True, directions_per_step=1, checkpoint=tmp_path / "c"
+    )
     # random_state=None: only the checkpoint determines what is held out.
     with listening(stop_after(5)):
         learner.fit(X, comparisons=comparisons)
@@ -223,7 +234,7 @@ def stopped(path: Path, **parameters: Any) -> tuple[NDArray, NDArray]:
     """An unfinished fit of wine."""
     X, y = load_wine(return_X_y=True)
     with listening(stop_after(2)):
-        BoostMetric(checkpoint=path, **{"max_iter": 9, **parameters}).fit(X, y)
+        BoostMetric(checkpoint=path, **{**SINGLE, **parameters}).fit(X, y)
     return X, y
 
 
@@ -233,8 +244,9 @@ def test_other_parameters_are_rejected_by_name(tmp_path: Path) -> None:
     with pytest.raises(
         CheckpointError, match=r"unfinished fit with max_iter=9 \(now 30\)\. To continue"
     ):
-        BoostMetric(checkpoint=tmp_path / "c", max_iter=30).fit(X, y)
-    with pytest.raises(CheckpointError, match=r"loss=logistic \(now exponential\), max_iter=9"):
+        BoostMetric(checkpoint=tmp_path / "c", **{**SINGLE, "max_iter": 30}).fit(X, y)
+    message = r"step=1 \(now auto\), loss=logistic \(now exponential\), max_iter=9 \(now 500\)"
+    with pytest.raises(CheckpointError, match=message):
         BoostMetric("exponential", checkpoint=tmp_path / "c").fit(X, y)
     assert (tmp_path / "c").read_bytes() == before
 
@@ -250,19 +262,19 @@ def test_other_data_are_rejected(what: str, tmp_path: Path) -> None:
     else:
         given["sample_weight"] = np.ones(len(y))
     with pytest.raises(CheckpointError, match="unfinished fit of other data"):
-        BoostMetric(checkpoint=tmp_path / "c", max_iter=9).fit(**given)
+        BoostMetric(checkpoint=tmp_path / "c", **SINGLE).fit(**given)
 
 
 def test_parameters_without_effect_may_change(tmp_path: Path) -> None:
     X, y = stopped(tmp_path / "c")
     (tmp_path / "c").rename(tmp_path / "moved")
-    moved = BoostMetric(checkpoint=str(tmp_path / "moved"), n_jobs=2, max_iter=9).fit(X, y)
-    assert_same(moved, BoostMetric(max_iter=9).fit(X, y))
+    moved = BoostMetric(checkpoint=str(tmp_path / "moved"), n_jobs=2, **SINGLE).fit(X, y)
+    assert_same(moved, BoostMetric(**SINGLE).fit(X, y))
 
 
 def test_finished_fit_is_not_repeated(tmp_path: Path) -> None:
     X, y = load_wine(return_X_y=True)
-    first = BoostMetric(checkpoint=tmp_path / "c", n_passes=2, max_iter=9).fit(X, y)
+    first = BoostMetric(checkpoint=tmp_path / "c", n_passes=2, **SINGLE).fit(X, y)
     seen: list[Progress] = []
     with listening(lambda progress: bool(seen.append(progress))):  # type: ignore[func-returns-value]
         again = clone(first).fit(X, y)
@@ -283,8 +295,8 @@ def test_pass_without_directions_is_kept(tmp_path: Path) -> None:
 
 def test_interrupted_warm_start_continues(tmp_path: Path) -> None:
     X, y = load_wine(return_X_y=True)
-    reference = BoostMetric(max_iter=6, warm_start=True).fit(X, y).fit(X, y)
-    learner = BoostMetric(max_iter=6, warm_start=True, checkpoint=tmp_path / "c").fit(X, y)
+    reference = BoostMetric(warm_start=True, **SINGLE).fit(X, y).fit(X, y)
+    learner = BoostMetric(warm_start=True, checkpoint=tmp_path / "c", **SINGLE).fit(X, y)
     resumes = learner._resume
     with listening(stop_after(2)):
         learner.fit(X, y)
@@ -298,13 +310,13 @@ def test_other_files_are_rejected(tmp_path: Path) -> None:
     contents = load_arrays(path, KIND, FORMAT_VERSION)
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(CheckpointError, match=r"damaged.*remove the file"):
-        BoostMetric(checkpoint=path, max_iter=9).fit(X, y)
+        BoostMetric(checkpoint=path, **SINGLE).fit(X, y)
     save_arrays(path, "metric", 1, {}, {})
     with pytest.raises(CheckpointError, match="is a metric file, not a checkpoint file"):
-        BoostMetric(checkpoint=path, max_iter=9).fit(X, y)
+        BoostMetric(checkpoint=path, **SINGLE).fit(X, y)
     save_arrays(path, KIND, FORMAT_VERSION - 1, *contents)
     with pytest.raises(CheckpointError, match=r"c has version \d of the checkpoint format.*remove"):
-        BoostMetric(checkpoint=path, max_iter=9).fit(X, y)
+        BoostMetric(checkpoint=path, **SINGLE).fit(X, y)
 
 
 def test_invalid_paths_are_rejected_before_the_fit(
@@ -350,8 +362,8 @@ def test_full_disk_does_not_end_the_fit(tmp_path: Path, monkeypatch: pytest.Monk
     X, y = load_wine(return_X_y=True)
     monkeypatch.setattr(checkpoint, "save_arrays", write)
     with pytest.warns(UserWarning, match=r"could not be written .*No space.* The fit continues"):
-        learner = BoostMetric(max_iter=9, checkpoint=tmp_path / "c").fit(X, y)
-    assert_same(learner, BoostMetric(max_iter=9).fit(X, y))
+        learner = BoostMetric(checkpoint=tmp_path / "c", **SINGLE).fit(X, y)
+    assert_same(learner, BoostMetric(**SINGLE).fit(X, y))
 
 
 class Scaled(Loss):
@@ -390,13 +402,13 @@ def test_custom_loss_with_other_attributes_is_rejected(
 ) -> None:
     X, y = stopped(tmp_path / "c", loss=first)
     with pytest.raises(CheckpointError, match=r"unfinished fit with loss=\w+\(\) \(digest \w+\)"):
-        BoostMetric(second, checkpoint=tmp_path / "c", max_iter=9).fit(X, y)
+        BoostMetric(second, checkpoint=tmp_path / "c", **SINGLE).fit(X, y)
 
 
 @pytest.mark.parametrize("table", [np.linspace(1, 2, 3), {"b": {1, 2}, "a": (None, "x")}])
 def test_custom_loss_with_same_attributes_continues(table: Any, tmp_path: Path) -> None:
     X, y = stopped(tmp_path / "c", loss=Scaled(2.0, table=table))
-    fitted = BoostMetric(Scaled(2.0, table=table), max_iter=9)
+    fitted = BoostMetric(Scaled(2.0, table=table), **SINGLE)
     seen: list[Progress] = []
     with listening(lambda progress: bool(seen.append(progress))):  # type: ignore[func-returns-value]
         resumed = clone(fitted).set_params(checkpoint=tmp_path / "c").fit(X, y)
@@ -426,7 +438,7 @@ def test_gaps_and_weights_are_distinguished(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     triplets = [rng.permutation(len(X))[:3] for _ in range(300)]
     numbers = np.linspace(0.5, 2, 300)
-    learner = BoostMetric(max_iter=9, checkpoint=tmp_path / "c")
+    learner = BoostMetric(checkpoint=tmp_path / "c", **SINGLE)
     with listening(stop_after(2)):
         learner.fit(X, comparisons=Comparisons.from_triplets(triplets, gaps=numbers))
     with pytest.raises(CheckpointError, match="of other data"):

@@ -49,13 +49,14 @@ def test_passes_equal_successive_fits(
 ) -> None:
     X, y = wine
     base = rng.standard_normal((13, 13)) if has_base else None
-    passes = run(TrainingData(X, y), base, loss=loss, max_iter=5, n_passes=2)
+    options: dict[str, Any] = {"loss": loss, "max_iter": 5, "directions_per_step": 1}
+    passes = run(TrainingData(X, y), base, n_passes=2, **options)
     assert [len(done.outcome.history) for done in passes] == [5, 5]
 
     L = np.eye(13) if base is None else base
     for done in passes:
         points = X @ L.T
-        fit = boost(points, Comparisons.from_labels(points, y), loss, max_iter=5)
+        fit = boost(points, Comparisons.from_labels(points, y), **options)
         M = L.T @ fit.metric.matrix @ L
         np.testing.assert_allclose(done.metric.matrix, M, atol=1e-5 * np.abs(M).max())
         # Another root of M than the components: passes do not depend on the root.
@@ -98,7 +99,12 @@ def test_one_pass_ends_on_callback(blobs: Data) -> None:
 
 
 def test_listener_and_held_out_data_see_every_step(wine: Data) -> None:
-    options: dict[str, Any] = {"early_stopping": True, "random_state": 0, "max_iter": 30}
+    options: dict[str, Any] = {
+        "early_stopping": True,
+        "random_state": 0,
+        "max_iter": 30,
+        "directions_per_step": 1,
+    }
     expected = BoostMetric(n_iter_no_change=5, **options).fit(*wine)
     seen: list[Progress] = []
     with listening(lambda progress: bool(seen.append(progress))):  # type: ignore[func-returns-value]

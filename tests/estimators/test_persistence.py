@@ -225,7 +225,7 @@ def test_origin_of_failed_fit(blobs: Data) -> None:
             duals = super().duals(margins, weights)
             return duals if self.n_calls < 20 else duals * math.nan
 
-    learner = BoostMetric(Failing(), max_iter=200)
+    learner = BoostMetric(Failing(), max_iter=200, directions_per_step=1)
     with pytest.raises(NotANumberError):
         learner.fit(*blobs)
     assert learner.status_ is Status.FAILED

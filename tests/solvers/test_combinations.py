@@ -126,7 +126,7 @@ def test_custom_loss_restricts_solvers(blobs: Labelled) -> None:
     match = r"solver='totally_corrective' .*SingleSteps\(\).* Use solver='stagewise'"
     with pytest.raises(ValueError, match=match):
         boost(blobs[0], c, SingleSteps(), solver="totally_corrective")
-    assert len(boost(blobs[0], c, SingleSteps(), max_iter=5).history) == 5
+    assert boost(blobs[0], c, SingleSteps(), max_iter=5).n_tried == 5
 
 
 def test_custom_loss_restricts_regularizers(blobs: Labelled) -> None:
@@ -156,6 +156,7 @@ def test_stagewise_frobenius_objective_decreases(loss: str, blobs: Labelled) -> 
         regularizer="frobenius",
         alpha=0.1,
         max_iter=40,
+        directions_per_step=1,
     )
     objectives = [step.objective for step in fit.history]
     assert len(objectives) > 3
@@ -171,7 +172,11 @@ def test_stagewise_frobenius_coefficient_is_root_of_derivative(
 ) -> None:
     X, _ = blobs
     comparisons = Comparisons.from_labels(*blobs)
-    options: dict[str, Any] = {"regularizer": "frobenius", "alpha": alpha}
+    options: dict[str, Any] = {
+        "regularizer": "frobenius",
+        "alpha": alpha,
+        "directions_per_step": 1,
+    }
     before = boost(X, comparisons, loss, max_iter=3, **options)
     after = boost(X, comparisons, loss, max_iter=4, **options)
     v, M = after.metric.directions[:, -1], before.metric.matrix

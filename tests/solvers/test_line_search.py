@@ -243,7 +243,8 @@ def test_fit_needs_few_evaluations(loss: str, alpha: float) -> None:
         calls.append(counting.calls)
         return False
 
-    boost(X, Comparisons.from_labels(X, y), counting, alpha=alpha, max_iter=60, callback=note)
+    options: dict[str, Any] = {"alpha": alpha, "max_iter": 60, "directions_per_step": 1}
+    boost(X, Comparisons.from_labels(X, y), counting, callback=note, **options)
     evaluations = np.diff(calls)
     assert len(evaluations) > 30
     assert evaluations.max() <= 10
