@@ -134,7 +134,7 @@ def test_learned_metric_lowers_the_error() -> None:
     learner = BoostMetric().fit(X[:200], Y[:200])
     before = unlike_share(X[:200], Y[:200], X[200:], Y[200:])
     Z = learner.transform(X)
-    assert unlike_share(Z[:200], Y[:200], Z[200:], Y[200:]) < 0.8 * before
+    assert unlike_share(Z[:200], Y[:200], Z[200:], Y[200:]) < 0.85 * before
     assert learner.score(X[200:], Y[200:]) > BoostMetric(max_iter=1).fit(X, Y).score(X, Y)
 
 

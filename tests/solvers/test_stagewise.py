@@ -274,7 +274,7 @@ def test_batches_approach_optimum(loss: str, alpha: float, digits: Data) -> None
     start = loss_of(loss, np.zeros(len(digits[1])), digits[1])
     gained = [start - fit.objective() for fit in (best, batches, single)]
     assert batches.objective() <= single.objective() + 0.02 * gained[2]
-    assert gained[1] >= 0.96 * gained[0]
+    assert gained[1] >= 0.97 * gained[0]
     assert gained[1] <= gained[0] * (1 + 2e-3)
 
 

@@ -113,6 +113,7 @@ def best_on_slice(
     sizes: NDArray,
     tolerances: NDArray,
     free_scale: bool,
+    value_unit: float = 1.0,
 ) -> SliceMinimum:
     """Minimize over 0 ≤ w ≤ upper and, if `free_scale`, 0 ≤ s ≤ 1, from w = start and s = 1.
 
@@ -126,6 +127,8 @@ def best_on_slice(
     sizes : array of shape (k,), the typical responses to the directions. The search uses their
         inverses as units, so that unit changes have similar effects on the margins
     tolerances : array of shape (1 + k,), for s and w
+    value_unit : unit of the objective in the search. The first step of L-BFGS-B is the gradient,
+        and so depends on it
     """
     evaluate = objective.on_slice(directions, free_scale)
     first = 0 if free_scale else 1  # the variables are (s, w) or w
@@ -137,21 +140,15 @@ def best_on_slice(
     limit = float(np.finfo(objective.dtype).max) / 1e6
     last = SliceMinimum(1.0, start, math.nan, 0)
     ascent = np.zeros(len(units))
-    # L-BFGS-B has absolute scales: its first step is the gradient, and it compares changes with 1.
-    # With the largest slope at the start as the unit, the path does not depend on the scale of the
-    # weights.
-    value_unit = 0.0
 
     def function(z: NDArray) -> tuple[float, NDArray]:
-        nonlocal last, ascent, value_unit
+        nonlocal last, ascent
         point = np.minimum(z * units, limit)
         scale, coefs = (float(point[0]), point[1:]) if free_scale else (0.0, point)
         value, gradient = evaluate(scale, coefs)
         last = SliceMinimum(scale, coefs, value, last.n_evaluations + 1)
         ascent = gradient[first:]
-        slopes = units * ascent
-        value_unit = value_unit or float(np.abs(slopes).max()) or 1.0
-        return value / value_unit, slopes / value_unit
+        return value / value_unit, units * ascent / value_unit
 
     def stop(z: NDArray) -> None:
         # The projected gradient of L-BFGS-B is small for small coefficients, whatever the slope.

@@ -67,7 +67,17 @@ class Stagewise(Solver):
         # On separable comparisons the best coefficients may be infinite.
         upper = UNBOUNDED_GAIN * max(1.0, now.largest) / sizes
         tolerances = accuracy * np.append(objective.M.trace, np.ones(new.shape[1]))
-        best = best_on_slice(objective, new, start, upper, sizes, tolerances, free_scale=True)
+        best = best_on_slice(
+            objective,
+            new,
+            start,
+            upper,
+            sizes,
+            tolerances,
+            free_scale=True,
+            # The objective per comparison, so that the scale of the weights has no effect.
+            value_unit=now.dual_sum or 1.0,
+        )
         decrease = now.value - best.value
         if not decrease > np.finfo(np.float64).eps * abs(now.value):
             return nothing
