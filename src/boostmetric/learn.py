@@ -67,7 +67,7 @@ def boost(
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(60, 3))
     >>> comparisons = Comparisons.from_labels(X, X[:, 0] > 0)
-    >>> fit = boost(X, comparisons, max_iter=10)
+    >>> fit = boost(X, comparisons, max_iter=10, directions_per_step=1)
     >>> fit.status.name, fit.metric.n_directions
     ('MAX_ITER', 10)
     """
@@ -126,12 +126,13 @@ def learn_psd(
     directions_per_step : number of directions added per step. With 1 the stage-wise solver is the
         paper's algorithm. With more, it optimizes the coefficients of the new directions together,
         and a common factor of all older ones, which is several times faster for the same objective.
-        "auto" is 24 (at most D/2; 8 for more than 600 features), or 1 for fewer than 16 features or
-        10,000 matrices; 4 (8 for more than 32 features) for the totally corrective solver
+        "auto" is 16, or D if that is less, and 8 for more than 600 features or several million
+        matrices; 4 (8 for more than 32 features) for the totally corrective solver
     tol : end the fit if the duality gap is at most this share of the objective, or of a thousandth
         of the objective at M = 0 if that is larger; 0 does not compute the gap. None, the default,
-        is 1e-3 for the totally corrective solver and 0 for the stage-wise solver, which does not
-        converge to the optimum in general
+        is 1e-3 for the totally corrective solver. The stage-wise solver, which does not converge to
+        the optimum in general, then does not compute the gap, and ends after a batch that lowers
+        the objective by less than 1 percent; with a number, including 0, by less than 0.01 percent
     eigen_solver : "exact"; "approximate", a Lanczos iteration that becomes more accurate as the fit
         proceeds; or "auto", the default, exact up to 600 features, and for more features an
         iteration that starts from the eigenvectors of the last step

@@ -72,13 +72,15 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     directions_per_step : int or "auto", default="auto"
         Number of directions that a step adds. With 1, the stage-wise solver is the paper's
         algorithm. The coefficients of a larger batch are optimized together, along with one factor
-        for all earlier ones, which is faster. "auto" uses 24 (D/2 if that is less, 8 for more than
-        600 features), 1 for fewer than 16 features or 10,000 comparisons, and 4 for the totally
-        corrective solver.
+        for all earlier ones, which is faster. "auto" uses 16, or D if that is less, and 8 for more
+        than 600 features or several million comparisons; 4 (8 for more than 32 features) for the
+        totally corrective solver.
     tol : float or None, default=None
         A pass ends when the duality gap is at most this share of the objective. With 0, the gap is
-        not computed. None uses 1e-3 for the totally corrective solver and 0 for the stage-wise
-        solver, which in general does not come close to the optimum.
+        not computed. None uses 1e-3 for the totally corrective solver. The stage-wise solver, which
+        in general does not come close to the optimum, then does not compute the gap, and a pass
+        ends after a batch of directions that lowers the objective by less than 1 percent. With a
+        number, including 0, it ends after a batch that lowers it by less than 0.01 percent.
     eigen_solver : {"auto", "exact", "approximate"}, default="auto"
         Computation of leading eigenvectors. "auto" is exact for up to 600 features; for more
         features, it updates the eigenvectors of the last step by one product. "approximate" starts

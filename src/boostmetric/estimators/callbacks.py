@@ -81,7 +81,7 @@ def listening(listener: Listener) -> Iterator[None]:
     >>> from boostmetric import BoostMetric
     >>> from sklearn.datasets import load_iris
     >>> with listening(lambda progress: progress.n_directions == 3):
-    ...     BoostMetric().fit(*load_iris(return_X_y=True)).status_.name
+    ...     BoostMetric(directions_per_step=1).fit(*load_iris(return_X_y=True)).status_.name
     'STOPPED'
     """
     token = _LISTENER.set(listener)

@@ -48,7 +48,7 @@ from boostmetric_paper.experiments.experiment import (
     cache_folder,
     cached,
 )
-from boostmetric_paper.experiments.methods import fit_boostmetric, fit_recipe
+from boostmetric_paper.experiments.methods import fit_boostmetric, fit_recipe, stagewise
 from boostmetric_paper.peers import Learned, fit_in_subprocess, measure
 from boostmetric_paper.vision import BagOfVisualWords, Images, load_caltech101
 from boostmetric_paper.vision.packages import PACKAGES, import_package
@@ -213,7 +213,8 @@ def learn(method: str, train: Part, seed: int) -> Learned:
         k = max(N_NEIGHBORS, math.ceil(math.sqrt(n_triplets / len(train.y))))
         triplets = Comparisons.from_labels(*train, k, k)
         triplets = triplets[np.random.default_rng(seed).permutation(len(triplets))[:n_triplets]]
-    return fit_boostmetric(train.X, comparisons=triplets, loss="exponential")
+    options = {"loss": "exponential", **stagewise(train.X.shape[1], len(triplets))}
+    return fit_boostmetric(train.X, comparisons=triplets, **options)
 
 
 METHODS = ("euclidean", "lmnn", "boostmetric-e", "recipe")

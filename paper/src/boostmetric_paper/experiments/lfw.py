@@ -104,13 +104,16 @@ class Setting:
     n_folds: int
 
 
+BATCHES: Mapping[str, Any] = {"directions_per_step": 24, "tol": 0.0}
+"""Options of all fits, whatever the number of triplets."""
+
 PAPER = Setting(
     describe=FaceSift("detected"),
     dimensions=(100, 200, 300, 400),
     triplets=(3000, 6000, 9000, 12_000, 15_000, 18_000),
-    recipe=Recipe(30, {"directions_per_step": 24, "alpha": 0.03}),
+    recipe=Recipe(30, {**BATCHES, "alpha": 0.03}),
     sphere_triplets=45_000,
-    sphere_recipe=Recipe(1, {"directions_per_step": 24, "regularizer": "frobenius", "alpha": 1.0}),
+    sphere_recipe=Recipe(1, {**BATCHES, "regularizer": "frobenius", "alpha": 1.0}),
     max_images=10,
     n_neighbors=200,
     C=0.1,
@@ -121,9 +124,9 @@ SMALL = replace(
     describe=FaceSift("mean"),
     dimensions=(8, 12),
     triplets=(60,),
-    recipe=Recipe(3, {"max_iter": 12}),
+    recipe=Recipe(3, {"max_iter": 12, "directions_per_step": 1}),
     sphere_triplets=120,
-    sphere_recipe=Recipe(1, {"max_iter": 12, "regularizer": "frobenius"}),
+    sphere_recipe=Recipe(1, {"max_iter": 12, "directions_per_step": 1, "regularizer": "frobenius"}),
     max_images=3,
     n_neighbors=5,
     n_folds=2,

@@ -45,7 +45,7 @@ from boostmetric_paper.experiments.experiment import (
     ExperimentError,
     cached,
 )
-from boostmetric_paper.experiments.methods import fit_boostmetric, fit_recipe
+from boostmetric_paper.experiments.methods import fit_boostmetric, fit_recipe, stagewise
 from boostmetric_paper.peers import Learned, fit_in_subprocess, measure
 from boostmetric_paper.vision import (
     BagOfVisualWords,
@@ -211,7 +211,13 @@ def find_regions(
 
 def _boostmetric(train: Part, setting: Setting, seed: int, **options: Any) -> Learned:
     """BoostMetric, from the triplets of every region's nearest targets and impostors."""
-    options = {"n_neighbors": setting.n_neighbors, "max_iter": setting.max_iter, **options}
+    n, D = train.X.shape
+    options = {
+        "n_neighbors": setting.n_neighbors,
+        "max_iter": setting.max_iter,
+        **stagewise(D, n * setting.n_neighbors**2),
+        **options,
+    }
     return fit_boostmetric(*train, **options)
 
 

@@ -427,10 +427,11 @@ def circles(cells: Cells) -> tuple[str, Figure]:
         + grid(names_of(cells)[1], ["error"], lambda m, _: percent_text(cells["circles", m]))
     )
     X, y = concentric_circles(random_state=0)
+    boosted = BoostMetric("exponential", directions_per_step=1).fit(X, y)
     projections = {
         "PCA": PCA(2).fit_transform(X),
         "LDA": LinearDiscriminantAnalysis(n_components=2).fit(X, y).transform(X),
-        "BoostMetric-E": BoostMetric("exponential").fit(X, y).metric_.truncate(2).transform(X),
+        "BoostMetric-E": boosted.metric_.truncate(2).transform(X),
     }
     figure = Figure(figsize=(12, 4), layout="constrained")
     for axes, (title, Z) in zip(figure.subplots(1, 3), projections.items(), strict=True):

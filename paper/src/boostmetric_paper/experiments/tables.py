@@ -14,7 +14,7 @@ from boostmetric.evaluation.knn import knn_error, majority, nearest_rows
 from boostmetric_paper.datasets import NAMES, load
 from boostmetric_paper.experiments.cells import Cell, Record
 from boostmetric_paper.experiments.experiment import SEEDS, Experiment
-from boostmetric_paper.experiments.methods import METHODS, fit_boostmetric
+from boostmetric_paper.experiments.methods import METHODS, fit_boostmetric, stagewise
 from boostmetric_paper.peers import fit_in_subprocess, measure
 
 SMALL = ("balance", "wine", "iris")
@@ -70,7 +70,9 @@ def run_table2(cell: Cell) -> Record:
     """The error of BoostMetric-E for one strength of the regularizer, in the paper's units."""
     data = load(cell.dataset)
     train, _, test = data.reduced(data.split(cell.seed))
-    learner = BoostMetric("exponential", regularizer=Trace(ALPHAS[cell.method]))
+    learner = BoostMetric(
+        "exponential", regularizer=Trace(ALPHAS[cell.method]), directions_per_step=1
+    )
     _, measures = measure(lambda: learner.fit(*train))
     Z, W = learner.transform(train.X), learner.transform(test.X)
     return {
@@ -91,7 +93,7 @@ def run_circles(cell: Cell) -> Record:
     elif cell.method == "lda":
         transform = LinearDiscriminantAnalysis(n_components=2).fit(X, y).transform
     else:
-        metric = BoostMetric("exponential").fit(X, y).metric_
+        metric = BoostMetric("exponential", directions_per_step=1).fit(X, y).metric_
         eigenvalues["eigenvalues"] = (metric.eigenvalues / metric.eigenvalues.sum()).tolist()
         transform = metric.truncate(2).transform
     error = knn_error(transform(X), y, transform(X_test), y_test, ties="first")
@@ -106,7 +108,8 @@ def run_runtime(cell: Cell) -> Record:
     if cell.method != "boostmetric-e":
         n_neighbors = {"lmnn": "n_neighbors", "mlpack-lmnn": "k"}[cell.method]
         return {**size, **fit_in_subprocess(cell.method, X, y, **{n_neighbors: 1}).measures}
-    learned, measures = measure(lambda: fit_boostmetric(X, y, loss="exponential", n_neighbors=1))
+    options = {"loss": "exponential", "n_neighbors": 1, **stagewise(n_features, n_triplets)}
+    learned, measures = measure(lambda: fit_boostmetric(X, y, **options))
     return {**measures, **learned.measures, **size}
 
 
