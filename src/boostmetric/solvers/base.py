@@ -14,19 +14,6 @@ from boostmetric.solvers.certificate import lower_bound
 from boostmetric.solvers.eigen import find_directions
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """The next step at which to try a Newton step; the pause doubles after each failure."""
-
-    pause: int = 1
-    due: int = 0
-
-    def after(self, step: int, success: bool) -> Schedule:
-        """The schedule after an attempt in this step."""
-        pause = 1 if success else 2 * self.pause
-        return Schedule(pause, step + pause)
-
-
 @dataclass(frozen=True, eq=False)
 class Memory:
     """The state of a fit besides M.
@@ -36,8 +23,6 @@ class Memory:
     alpha_max : λ_max of the scatter at M = 0
     n_steps : number of steps taken
     basis : start of the eigenvector iteration for the next scatter (`follow_eigenpairs`), or None
-    newton : schedules of the two kinds of Newton steps
-    slice_rate : decrease of the objective per evaluation in the last search on a slice
     bound : best known lower bound of the objective of all metrics
     bound_rounds : rounds spent on bounds
     """
@@ -45,28 +30,20 @@ class Memory:
     alpha_max: float
     n_steps: int = 0
     basis: NDArray | None = None
-    newton: tuple[Schedule, Schedule] = (Schedule(), Schedule())
-    slice_rate: float = 0.0
     bound: float = -math.inf
     bound_rounds: int = 0
 
     def to_arrays(self) -> dict[str, NDArray]:
         """Arrays for a snapshot."""
-        arrays = {
-            "numbers": np.array(
-                [self.alpha_max, self.n_steps, self.slice_rate, self.bound, self.bound_rounds]
-            ),
-            "newton": np.array([(each.pause, each.due) for each in self.newton]),
-        }
+        numbers = [self.alpha_max, self.n_steps, self.bound, self.bound_rounds]
+        arrays = {"numbers": np.array(numbers)}
         return arrays if self.basis is None else arrays | {"basis": self.basis}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray]) -> Memory:
         """The inverse of `to_arrays`."""
-        alpha_max, n_steps, rate, bound, rounds = arrays["numbers"].tolist()
-        first, second = (Schedule(int(pause), int(due)) for pause, due in arrays["newton"])
-        basis = arrays.get("basis")
-        return cls(alpha_max, int(n_steps), basis, (first, second), rate, bound, int(rounds))
+        alpha_max, n_steps, bound, rounds = arrays["numbers"].tolist()
+        return cls(alpha_max, int(n_steps), arrays.get("basis"), bound, int(rounds))
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +56,7 @@ class Proposal:
     memory : replaces the memory of the fit if the step is taken
     n_tried : number of directions that were tried
     lambda_max : the leading eigenvalue
-    n_evaluations : evaluations of the duals in line search, slices and Newton steps
+    n_evaluations : evaluations of the duals to find the step
     is_bounded : False if the objective is unbounded below
     is_stalled : True if the decrease is too small to continue
     """
@@ -100,6 +77,8 @@ class Solver:
     """
 
     default_tol = 0.0
+    is_corrective = False
+    """Whether steps converge to the optimum."""
     uses_scatter = True
     """Whether `propose` uses the scatter at M."""
     has_cheap_bound = False
@@ -160,17 +139,3 @@ def leading_directions(
         memory.n_steps,
     )
     return values, vectors.astype(objective.dtype), replace(memory, basis=basis)
-
-
-def without_null_directions(
-    objective: Objective, directions: NDArray, coefs: NDArray
-) -> tuple[NDArray, NDArray, NDArray]:
-    """Directions with responses above rounding level, their coefficients and typical responses.
-
-    The others are null directions of the data: constant or linearly dependent features.
-    """
-    if not directions.shape[1]:
-        return directions, coefs, np.empty(0)
-    sizes = objective.response_sizes(directions)
-    kept = sizes > 8 * np.finfo(objective.dtype).eps * sizes.max()
-    return np.ascontiguousarray(directions[:, kept]), coefs[kept], sizes[kept]

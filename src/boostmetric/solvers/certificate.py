@@ -10,11 +10,9 @@ so it holds for every convex loss. For the Frobenius norm the minimum is −‖G
 trace it is 0 if G' ⪯ alpha·I, and −∞ if not, unless F is bounded below: then only P with R(P) ≤
 objective − lower matter, and the minimum is that times 1 − λ_max(G')/alpha.
 
-The closer M' is to the optimum, the tighter is the bound. Therefore M' = M + N, and N solves the
-Newton equation H[N] = C with the Hessian H of the objective: then G' − ∇R' ≈ G − ∇R − C. With
-C = G − ∇R (on the face of the optimum) this is a step to the optimum. For the trace it may go
-slightly too far; then a repair with C = (G' − alpha·I)₊ plus a small multiple of I restores
-G' ⪯ alpha·I. (Scaling down the duals does so, too, but ruins the bound if alpha is small.)
+The closer M' is to the optimum, the tighter is the bound. Therefore, unless M itself gives a tight
+bound, M' is the result of optimizing further from M (`factors.polish`). For the trace, alpha is
+then slightly reduced, so that G' ⪯ alpha·I holds before the optimum is reached.
 
 A bound above the objective of some metric is wrong, and a bound from a point far from M is a
 difference of huge numbers: both are discarded.
@@ -23,18 +21,17 @@ difference of huge numbers: both are discarded.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh, eigvalsh
+from scipy.linalg import eigh
 
 from boostmetric.problem import Evaluation, Objective
-from boostmetric.solvers.newton import own_face, solve_newton_equation, step_face
+from boostmetric.solvers.factors import polish
 
-REPAIRS = ((1, 0.1), (10, 1.0))
-"""Effort of each repair, and the multiple of I relative to the largest violation."""
+BUDGETS = (64, 128, 256)
+"""Evaluations for attempts to find a better point; the directions are extended before each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,53 +68,61 @@ def lower_bound(objective: Objective, matrix: NDArray, enough: float = 0.0) -> f
 
     Notes
     -----
-    About 100 to 300 evaluations of margins, duals and scatter, one or two at the optimum:
+    About 30 to 500 evaluations of margins, duals and scatter, one or two at the optimum:
     O(m + P·D + n·D²) each for comparisons. Possible rounding errors are subtracted from the bound.
     """
     # A step may go too far on degenerate data; a point that is not finite gives no bound.
     with np.errstate(over="ignore", invalid="ignore"):
         # 1) the bound with M' = M
-        here = _evaluate(objective, matrix, math.inf)
+        here = _evaluate(objective, matrix)
         if here is None:
             return -math.inf
-        # Points with larger |⟨A_r, M'⟩| are far from M; a relative gap of 1e-9 is small enough.
-        value, region = here.at.value, 1e3 * max(1.0, here.at.largest)
-        enough = max(enough, 1e-9 * abs(value))
+        value = here.at.value
+        enough = max(enough, 1e-9 * abs(value))  # a smaller gap is not worth the effort
         bound = _bound(objective, here, value)
-        if not here.scatter.any():  # the loss is at its minimum, and its Hessian may be 0
-            return bound
-        for face_of in (own_face, step_face):
-            if value - bound <= enough:
+        # 2) M' closer to the optimum
+        regularizer = objective.regularizer
+        penalty = regularizer.value_of(matrix)
+        reduction = min(max(0.25 * enough / penalty, 1e-6), 1e-2) if penalty > 0 else 0.0
+        values, vectors = eigh(matrix)
+        root = vectors[:, values > 0] * np.sqrt(values[values > 0])
+        for budget in BUDGETS:
+            if value - bound <= enough or not here.scatter.any():
                 break
-            # 2) a Newton step, without the negative part of G − ∇R off the face: the optimum is
-            # zero there, and G − ∇R may stay negative
-            face = face_of(objective, matrix)[0]
-            excess = -face.whiten.T @ objective.gradient_at(matrix, here.at) @ face.whiten
-            off = face.off
-            if off.size:
-                values, vectors = eigh(off.T @ excess @ off)
-                excess -= (off @ vectors * np.minimum(values, 0)) @ (off @ vectors).T
-            target = face.unwhiten @ excess @ face.unwhiten.T
-            step, _ = solve_newton_equation(objective, matrix, target)
-            there = _evaluate(objective, matrix + step, region)
-            bound = max(bound, _repaired_bound(objective, there, value, region, REPAIRS[:1]))
-        else:
-            # 3) a repair at M; if R(M) and ⟨G, M⟩, which are equal at the optimum, differ, the
-            # coefficients are not even stationary, and more effort would be wasted
-            penalty = objective.regularizer.value_of(matrix)
-            is_near = abs(penalty - np.sum(here.scatter * matrix)) <= 1e-3 * abs(value)
-            repairs = REPAIRS if is_near else REPAIRS[:1]
-            bound = max(bound, _repaired_bound(objective, here, value, region, repairs))
+            try:
+                if regularizer.threshold > 0:
+                    objective.regularizer = replace(
+                        regularizer, alpha=(1 - reduction) * regularizer.strength
+                    )
+                root = _polished(objective, here, root, budget)
+            finally:
+                objective.regularizer = regularizer
+            there = _evaluate(objective, root @ root.T)
+            if there is None:
+                break
+            here = there
+            bound = max(bound, _bound(objective, here, value))
+            if here.at.value - bound <= 0.1 * (value - bound):
+                break  # the bound is nearly the optimum
         return bound
 
 
-def _evaluate(objective: Objective, matrix: NDArray, region: float) -> _Point | None:
-    """The objective at a matrix; None if it is not finite or an |⟨A_r, M'⟩| exceeds the region."""
+def _polished(objective: Objective, here: _Point, root: NDArray, budget: int) -> NDArray:
+    """A factor of a metric closer to the optimum, from a factor with more columns."""
+    values, vectors = eigh(-objective.gradient_at(here.matrix, here.at))
+    new = vectors[:, values > 0]
+    # The columns must not be 0, where the gradient of the objective vanishes; their sizes adapt.
+    size = np.linalg.norm(root) or float(np.sqrt(1 / objective.response_sizes(new).max()))
+    return polish(objective, np.column_stack([root, 0.1 * size / len(new) ** 0.5 * new]), budget)[0]
+
+
+def _evaluate(objective: Objective, matrix: NDArray) -> _Point | None:
+    """The objective at a matrix; None if it is not finite."""
     if not np.isfinite(matrix).all():
         return None
     at = objective.evaluate_at(matrix)
     assert isinstance(at.scatter, np.ndarray)
-    usable = at.largest <= region and math.isfinite(at.value) and np.isfinite(at.scatter).all()
+    usable = math.isfinite(at.value) and np.isfinite(at.scatter).all()
     return _Point(matrix, at, at.scatter) if usable else None
 
 
@@ -137,29 +142,3 @@ def _bound(objective: Objective, point: _Point | None, value: float) -> float:
     budget = value - objective.loss.lower
     bound = float(tangent - rounding + regularizer.smallest(point.scatter, budget))
     return bound if bound <= value else -math.inf
-
-
-def _repaired_bound(
-    objective: Objective,
-    point: _Point | None,
-    value: float,
-    region: float,
-    repairs: Sequence[tuple[int, float]],
-) -> float:
-    """The bound from a point, or a better one from a nearby point whose scatter is feasible."""
-    bound = _bound(objective, point, value)
-    threshold = objective.regularizer.threshold
-    if point is None or threshold == 0:
-        return bound
-    values, vectors = eigh(point.scatter)
-    excess = np.maximum(values - threshold, 0)
-    if excess[-1] == 0:
-        return bound
-    for effort, shift in repairs:
-        target = (vectors * (excess + shift * excess[-1])) @ vectors.T
-        step, _ = solve_newton_equation(objective, point.matrix, target, effort=effort)
-        for length in (0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0):  # the shortest feasible step
-            moved = _evaluate(objective, point.matrix + length * step, region)
-            if moved is not None and eigvalsh(moved.scatter)[-1] <= threshold:
-                return max(bound, _bound(objective, moved, value))
-    return bound

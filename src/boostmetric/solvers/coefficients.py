@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from boostmetric.problem import Objective
+from boostmetric.problem import Evaluation, Objective
 
 UNBOUNDED_GAIN = -math.log(np.finfo(np.float64).eps)
 """Increase of the average margin by a step along which the objective is unbounded below. It
@@ -97,12 +97,16 @@ def log_ratio(gain: float, cost: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class SliceMinimum:
-    """The minimum of the objective at s·M + Σ_j w_j·v_j·v_jᵀ: `scale` is s, `coefs` are the w_j."""
+    """The minimum of the objective at s·M + Σ_j w_j·v_j·v_jᵀ: `scale` is s, `coefs` are the w_j.
+
+    `is_inside` is False if a coefficient is at its upper bound.
+    """
 
     scale: float
     coefs: NDArray
     value: float
     n_evaluations: int
+    is_inside: bool = True
 
 
 def best_on_slice(
@@ -114,6 +118,7 @@ def best_on_slice(
     tolerances: NDArray,
     free_scale: bool,
     value_unit: float = 1.0,
+    max_evaluations: int = 100,
 ) -> SliceMinimum:
     """Minimize over 0 ≤ w ≤ upper and, if `free_scale`, 0 ≤ s ≤ 1, from w = start and s = 1.
 
@@ -124,11 +129,12 @@ def best_on_slice(
     ----------
     directions : array of shape (D, k)
     start, upper : arrays of shape (k,)
-    sizes : array of shape (k,), the typical responses to the directions. The search uses their
-        inverses as units, so that unit changes have similar effects on the margins
+    sizes : array of shape (k,), the typical effects of the directions. The search uses their
+        inverses as units, so that unit changes have similar effects
     tolerances : array of shape (1 + k,), for s and w
     value_unit : unit of the objective in the search. The first step of L-BFGS-B is the gradient,
         and so depends on it
+    max_evaluations : end the search after about as many evaluations
     """
     evaluate = objective.on_slice(directions, free_scale)
     first = 0 if free_scale else 1  # the variables are (s, w) or w
@@ -146,7 +152,8 @@ def best_on_slice(
         point = np.minimum(z * units, limit)
         scale, coefs = (float(point[0]), point[1:]) if free_scale else (0.0, point)
         value, gradient = evaluate(scale, coefs)
-        last = SliceMinimum(scale, coefs, value, last.n_evaluations + 1)
+        is_inside = bool((coefs < 0.99 * upper).all())
+        last = SliceMinimum(scale, coefs, value, last.n_evaluations + 1, is_inside)
         ascent = gradient[first:]
         return value / value_unit, units * ascent / value_unit
 
@@ -163,7 +170,7 @@ def best_on_slice(
         method="L-BFGS-B",
         bounds=[(0, high) for high in highest],
         callback=stop,
-        options={"maxcor": 20, "maxfun": 100, "ftol": 1e-15, "gtol": 0.0},
+        options={"maxcor": 20, "maxfun": max_evaluations, "ftol": 1e-15, "gtol": 0.0},
     )
     point = np.minimum(minimum.x * units, limit)
     # Coefficients whose contribution to the margins is negligible are rounding errors; with them
@@ -174,6 +181,52 @@ def best_on_slice(
         # The search ended at an earlier point, or coefficients were dropped.
         function(point / units)
     return last
+
+
+def best_batch(
+    objective: Objective, now: Evaluation, new: NDArray, accuracy: float
+) -> tuple[NDArray, SliceMinimum] | None:
+    """Coefficients of new directions, and a common factor of all older ones.
+
+    Returns the directions without null directions, and the minimum; None if M = 0 and there is no
+    new direction. `accuracy` is the slope that may remain.
+    """
+    new, start, sizes = without_null_directions(objective, now, new, np.zeros(new.shape[1]))
+    if not new.size and not objective.M.steps:
+        return None
+    minimum = best_on_slice(
+        objective,
+        new,
+        start,
+        # On separable comparisons the best coefficients may be infinite.
+        UNBOUNDED_GAIN * max(1.0, now.largest) / sizes,
+        sizes,
+        accuracy * np.append(objective.M.trace, np.ones(new.shape[1])),
+        free_scale=True,
+        # The objective per comparison, so that the scale of the weights has no effect.
+        value_unit=now.dual_sum or 1.0,
+    )
+    return new, minimum
+
+
+def without_null_directions(
+    objective: Objective, now: Evaluation, directions: NDArray, coefs: NDArray
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Directions with responses above rounding level, their coefficients and typical effects.
+
+    The others are null directions of the data: constant or linearly dependent features.
+
+    The effect of a direction is its typical response, at least the root of the regularizer's
+    curvature per dual: both are the same multiple of the root of a second derivative. A search in
+    units of the responses alone would fail along directions with tiny responses.
+    """
+    if not directions.shape[1]:
+        return directions, coefs, np.empty(0)
+    sizes = objective.response_sizes(directions)
+    kept = sizes > 8 * np.finfo(objective.dtype).eps * sizes.max()
+    if now.dual_sum > 0:
+        sizes = np.hypot(sizes, math.sqrt(objective.regularizer.curvature / now.dual_sum))
+    return np.ascontiguousarray(directions[:, kept]), coefs[kept], sizes[kept]
 
 
 def is_bounded(objective: Objective, directions: NDArray, coefs: NDArray) -> bool:

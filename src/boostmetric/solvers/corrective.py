@@ -5,75 +5,77 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from boostmetric.problem import Evaluation, Objective, Step
-from boostmetric.solvers.base import (
-    Memory,
-    Proposal,
-    Schedule,
-    Solver,
-    leading_directions,
+from boostmetric.solvers.base import Memory, Proposal, Solver, leading_directions
+from boostmetric.solvers.coefficients import (
+    best_batch,
+    best_on_slice,
+    is_bounded,
     without_null_directions,
 )
-from boostmetric.solvers.coefficients import best_on_slice, is_bounded
-from boostmetric.solvers.newton import newton_step_to_face, turning_step
+from boostmetric.solvers.factors import orthogonal_directions, polish
 
-FEW_FEATURES = 32
-"""With more features the Newton equation has many more unknowns than products with the Hessian. On
-separable comparisons it is then so ill-conditioned that slices are many times cheaper."""
+FIRST_BUDGET, MAX_BUDGET = 32, 1024
+"""Evaluations that a step may spend on a factor of M: it doubles from step to step. Few are wasted
+before all directions are known, and an ill-conditioned problem still converges in a few steps."""
 
 
 class TotallyCorrective(Solver):
     """Add the leading eigenvectors and optimize the coefficients of all directions together.
 
-    If M is a matrix, Newton steps replace the old directions first: near an optimum of full rank,
+    If M is a matrix, the directions are optimized, too (`polish`): near an optimum of full rank,
     about D²/2 eigenvectors of scatters would be needed instead.
     """
 
     default_tol = 1e-3
+    is_corrective = True
 
     def propose(
         self, objective: Objective, now: Evaluation, memory: Memory, limit: int
     ) -> Proposal:
         """The next step from M, with at most `limit` new directions."""
-        k = min(self.batch_size, limit)
         # 1) leading eigenvectors of the scatter
+        k = min(self.batch_size, limit)
         values, vectors, memory = leading_directions(self, objective, now, memory, k)
         excess = values - objective.regularizer.threshold
         new = vectors[:, excess > 0]
-        # 2) Newton steps from M
-        metric = objective.M.metric
-        old, coefs, value, n_evaluations = metric.directions, metric.coefs, now.value, 0
-        # If ⟨A_r, M⟩ = 0 for all r, for instance for equal points, there is no Newton step.
-        if metric.n_directions and objective.is_dense and now.largest > 0:
-            root, value, newton, n_evaluations = newton_steps(objective, now.value, memory)
-            memory = replace(memory, newton=newton)
-            if root is not None:
-                old = (root / np.linalg.norm(root, axis=0)).astype(objective.dtype)
-                coefs = np.einsum("dr,dr->r", root, root)
-        nothing = Proposal(None, memory, k, float(values[0]), n_evaluations)
-        # 3) coefficients of all directions
-        directions, coefs, sizes = without_null_directions(
-            objective, np.column_stack([old, new]), np.append(coefs, np.zeros(new.shape[1]))
-        )
-        if not directions.shape[1]:  # M = 0, possibly after a Newton step
-            if value < now.value:
-                return replace(nothing, step=Step(directions, coefs, 0.0))
+        nothing = Proposal(None, memory, max(1, new.shape[1]), float(values[0]))
+        # 2) their coefficients; slopes that remain are relative to the excess that led to the step
+        accuracy = max(float(excess[0]), 1e-9 * memory.alpha_max)
+        batch = best_batch(objective, now, new, 0.3 * accuracy)
+        if batch is None:
             return nothing
-        # The slopes that remain, relative to the excess that led to the step. Without a new
-        # direction, the coefficients are made exact.
-        accuracy = 0.1 * max(float(excess[0]), 1e-9 * memory.alpha_max)
-        upper, tolerances = np.full(len(coefs), np.inf), np.full(1 + len(coefs), accuracy)
+        new, added = batch
+        metric, n_evaluations = objective.M.metric, added.n_evaluations
+        directions = np.column_stack([metric.directions, new])
+        coefs = np.append(added.scale * metric.coefs, added.coefs)
+        # 3) all directions
+        max_evaluations = 100
+        if objective.is_dense and coefs.any():
+            budget = min(FIRST_BUDGET << memory.n_steps, MAX_BUDGET)
+            root, n = polish(objective, directions * np.sqrt(coefs), budget)
+            n_evaluations += n
+            directions, coefs = orthogonal_directions(root, objective.dtype)
+            max_evaluations = 16  # they are nearly optimal, but those that should be 0 are not
+        # 4) all coefficients. Without a new direction they are made exact.
+        directions, coefs, sizes = without_null_directions(objective, now, directions, coefs)
+        if not directions.shape[1]:  # M = 0
+            zero = np.zeros((objective.n_features,) * 2)
+            value = objective.evaluate_at(zero, with_scatter=False).value
+            step = Step(directions, coefs, 0.0) if value < now.value else None
+            return replace(nothing, step=step, n_evaluations=n_evaluations)
         best = best_on_slice(
-            objective, directions, coefs, upper, sizes, tolerances, free_scale=False
+            objective,
+            directions,
+            coefs,
+            np.full(len(coefs), np.inf),
+            sizes,
+            np.full(1 + len(coefs), 0.1 * accuracy),
+            free_scale=False,
+            max_evaluations=max_evaluations,
         )
-        rate = max(value - best.value, 0.0) / best.n_evaluations
-        nothing = replace(
-            nothing,
-            memory=replace(memory, slice_rate=rate),
-            n_evaluations=n_evaluations + best.n_evaluations,
-        )
+        nothing = replace(nothing, n_evaluations=n_evaluations + best.n_evaluations)
         if not best.value < now.value - np.finfo(np.float64).eps * abs(now.value):
             return nothing
         used = best.coefs > 0
@@ -83,37 +85,3 @@ class TotallyCorrective(Solver):
             step=Step(directions, coefs, 0.0),
             is_bounded=is_bounded(objective, directions, coefs),
         )
-
-
-def newton_steps(
-    objective: Objective, value: float, memory: Memory
-) -> tuple[NDArray | None, float, tuple[Schedule, Schedule], int]:
-    """Scheduled Newton steps: one to any face of the cone, then up to four that turn the face.
-
-    Returns a root B of the new metric B·Bᵀ, or None if no step lowers the objective; its objective;
-    the new schedules; and the number of evaluations of the duals.
-    """
-    matrix, root, n_evaluations = objective.M.matrix, None, 0
-    assert matrix is not None
-    schedules = list(memory.newton)
-    for kind, (find_step, n_steps) in enumerate(((newton_step_to_face, 1), (turning_step, 4))):
-        largest_gain = 0.0
-        for _ in range(n_steps if memory.n_steps >= schedules[kind].due else 0):
-            if not matrix.any():
-                break
-            found, lower, n = find_step(objective, matrix, value)
-            n_evaluations += n
-            schedules[kind] = schedules[kind].after(memory.n_steps, found is not None)
-            if found is None:
-                break
-            gain, value = value - lower, lower
-            root, matrix = found, found @ found.T
-            # Is the decrease per evaluation at least 0.3 times that of the last slice?
-            too_expensive = gain < 0.3 * memory.slice_rate * n
-            if too_expensive and objective.n_features > FEW_FEATURES:
-                schedules[kind] = memory.newton[kind].after(memory.n_steps, success=False)
-                break
-            if gain < 0.1 * largest_gain:
-                break
-            largest_gain = max(largest_gain, gain)
-    return root, value, (schedules[0], schedules[1]), n_evaluations

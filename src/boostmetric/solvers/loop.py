@@ -77,8 +77,7 @@ class Iteration:
     added. `objective` and `n_violated` (comparisons whose margin is not positive) are those after
     the step. `duality_gap` bounds the difference between the objective and the optimum; it is
     infinite if no bound was found and NaN if it was not computed. `n_tried` counts the directions
-    that were tried, `n_evaluations` the evaluations of the duals in line search, slices and Newton
-    steps.
+    that were tried, `n_evaluations` the evaluations of the duals to find the step.
     """
 
     objective: float
@@ -297,15 +296,18 @@ class Boosting:
                     problem.restore(before)
                     raise
                 self.memory = replace(proposal.memory, n_steps=proposal.memory.n_steps + 1)
-                # 4) the duality gap, if it is cheap, or if all steps have cost twice as much as all
-                # gaps
+                # 4) the duality gap: if it is cheap, if M itself gives a tight bound (as the last
+                # steps of the totally corrective solver do, unless the loss is unbounded below), or
+                # if all steps have cost twice as much as all gaps
                 with_gap = False
                 if self.tol > 0 and solver.has_cheap_bound:
                     with_gap = True
                 elif self.tol > 0 and problem.is_dense:
                     n_evaluations = sum(step.n_evaluations for step in self.history)
+                    is_tight = solver.is_corrective and math.isfinite(problem.loss.lower)
                     with_gap = tangent_gap(problem, now) <= self.tol * self.gap_scale or (
-                        len(self.history) + 1 >= self._first_gap
+                        not is_tight
+                        and len(self.history) + 1 >= self._first_gap
                         and n_evaluations >= 2 * self.memory.bound_rounds
                     )
                 gap = math.nan

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from boostmetric._validation import check_parameter, is_count, is_real
 from boostmetric.problem import LOSSES, REGULARIZERS, Hinge, Loss, Operator, Regularizer, as_loss
-from boostmetric.solvers.corrective import FEW_FEATURES
 from boostmetric.solvers.eigen import EIGEN_SOLVERS, N_FOLLOWED
 from boostmetric.solvers.hinge import check_highs
 
@@ -122,7 +121,7 @@ class SolverSettings:
         if isinstance(self.loss, Hinge):
             return 2
         if self.solver == "totally_corrective":
-            return 4 if n_features <= FEW_FEATURES else 8
+            return min(64, n_features)
         if n_features > Operator.DENSE_UP_TO:
             return N_FOLLOWED
         # The responses to a batch are kept in memory: at most 2**25, 256 MB in float64.

@@ -7,19 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from boostmetric.problem import Evaluation, Objective, Step
-from boostmetric.solvers.base import (
-    Memory,
-    Proposal,
-    Solver,
-    leading_directions,
-    without_null_directions,
-)
-from boostmetric.solvers.coefficients import (
-    UNBOUNDED_GAIN,
-    best_on_slice,
-    is_bounded,
-    line_search,
-)
+from boostmetric.solvers.base import Memory, Proposal, Solver, leading_directions
+from boostmetric.solvers.coefficients import best_batch, is_bounded, line_search
 
 MIN_DECREASE, MIN_DECREASE_WITH_TOL = 1e-2, 1e-4
 """A batch that lowers the objective by a smaller share ends the fit (`Status.STALLED`), by default
@@ -57,36 +46,21 @@ class Stagewise(Solver):
                 n_evaluations=found.n_evaluations,
                 is_bounded=found.is_bounded,
             )
-        # 3) the coefficients of a batch; without a new direction, only the factor s is optimized
-        new = vectors[:, excess > 0]
-        new, start, sizes = without_null_directions(objective, new, np.zeros(new.shape[1]))
-        if not new.size and not objective.M.steps:
-            return nothing
-        # The slopes that remain, relative to the excess that led to the batch.
+        # 3) the coefficients of a batch; without a new direction, only the factor s is optimized.
+        # The slopes that remain are relative to the excess that led to the batch.
         accuracy = 0.3 * max(float(excess[0]), 1e-9 * memory.alpha_max)
-        # On separable comparisons the best coefficients may be infinite.
-        upper = UNBOUNDED_GAIN * max(1.0, now.largest) / sizes
-        tolerances = accuracy * np.append(objective.M.trace, np.ones(new.shape[1]))
-        best = best_on_slice(
-            objective,
-            new,
-            start,
-            upper,
-            sizes,
-            tolerances,
-            free_scale=True,
-            # The objective per comparison, so that the scale of the weights has no effect.
-            value_unit=now.dual_sum or 1.0,
-        )
+        batch = best_batch(objective, now, vectors[:, excess > 0], accuracy)
+        if batch is None:
+            return nothing
+        new, best = batch
         decrease = now.value - best.value
         if not decrease > np.finfo(np.float64).eps * abs(now.value):
             return nothing
-        # With large gaps the first batches end at the upper bounds, far from leveling off.
-        is_inside = bool((best.coefs < 0.99 * upper).all())
         return replace(
             nothing,
             step=Step(new, best.coefs, best.scale),
             n_evaluations=best.n_evaluations,
             is_bounded=is_bounded(objective, new, best.coefs),
-            is_stalled=is_inside and decrease < self.min_decrease * abs(now.value),
+            # With large gaps the first batches end at the upper bounds, far from leveling off.
+            is_stalled=best.is_inside and decrease < self.min_decrease * abs(now.value),
         )
