@@ -30,7 +30,7 @@ every_solver = pytest.mark.parametrize("solver", ["stagewise", "totally_correcti
 every_method = pytest.mark.parametrize("method", ["value", "duals"])
 every_batch = pytest.mark.parametrize(
     ("solver", "directions_per_step"),
-    [("stagewise", 1), ("stagewise", 3), ("totally_corrective", 4)],
+    [("stagewise", 1), ("stagewise", 3), ("totally_corrective", 1)],
 )
 
 
@@ -94,7 +94,7 @@ def data(blobs: Labelled) -> Data:
 def test_nan_in_step_is_rolled_back(
     method: str, solver: str, directions_per_step: int, data: Data
 ) -> None:
-    # In the line search; in the search on a slice; in a Newton step first and then on a slice.
+    # In the line search; in the search on a slice; on a slice, in L-BFGS over a factor, on a slice.
     options: dict[str, Any] = {
         "solver": solver,
         "directions_per_step": directions_per_step,
@@ -231,7 +231,7 @@ class StopAt:
     [
         ("logistic", "stagewise", 1),
         ("logistic", "stagewise", 3),
-        ("logistic", "totally_corrective", 4),
+        ("logistic", "totally_corrective", 1),
         ("hinge", "totally_corrective", 2),
     ],
 )
@@ -253,7 +253,8 @@ def test_stop_keeps_last_complete_step(
 
     boost(*data, loss, should_stop=counting, callback=note, **options)
     # Within every step: in its first, its second and its last evaluation.
-    for step in range(1, 4):
+    assert len(counts) > 1
+    for step in range(1, len(counts)):
         for n in sorted({counts[step - 1], counts[step - 1] + 1, counts[step] - 1}):
             if not counts[step - 1] <= n < counts[step]:
                 continue

@@ -71,7 +71,7 @@ def test_bound_is_valid_for_loss_without_curvature() -> None:
 def test_disproved_bound_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    X, c = labeled(3)
+    X, c = labeled(6)
     wrong: list[float] = []
     true_bound = certificate.lower_bound
 
@@ -88,7 +88,7 @@ def test_disproved_bound_is_dropped(
         gaps.append(fit.duality_gap())
         return False
 
-    options: dict[str, Any] = {"solver": "totally_corrective", "directions_per_step": 1}
+    options: dict[str, Any] = {"solver": "stagewise", "directions_per_step": 1}
     fit = boost(X, c, "logistic", tol=1e-12, max_iter=10, callback=note, **options)
     assert gaps[0] <= 1e-6 * fit.history[0].objective
     assert fit.objective() < wrong[0]

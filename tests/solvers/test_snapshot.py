@@ -15,7 +15,7 @@ from sklearn.datasets import load_wine
 from boostmetric import Boosting, Comparisons, Iteration, Operator, Trace, boost
 from boostmetric.engines import single_blas_thread
 from boostmetric.solvers import SnapshotError, SolverSettings
-from boostmetric.solvers.base import Memory, Schedule
+from boostmetric.solvers.base import Memory
 
 Data = tuple[NDArray, Comparisons]
 Snapshot = dict[str, NDArray]
@@ -23,11 +23,20 @@ Snapshot = dict[str, NDArray]
 KINDS: dict[str, tuple[str, dict[str, Any], int]] = {
     "one direction": ("logistic", {"solver": "stagewise", "directions_per_step": 1}, 1),
     "batches": ("exponential", {"solver": "stagewise", "directions_per_step": 3, "tol": 0.0}, 3),
-    "totally corrective": ("squared_hinge", {"solver": "totally_corrective"}, 4),
+    "totally corrective": (
+        "logistic",
+        {"solver": "totally_corrective", "directions_per_step": 1, "tol": 0.0},
+        1,
+    ),
     "frobenius": (
         "logistic",
-        {"solver": "totally_corrective", "regularizer": "frobenius", "tol": 1e-12},
-        4,
+        {
+            "solver": "totally_corrective",
+            "regularizer": "frobenius",
+            "directions_per_step": 1,
+            "tol": 1e-12,
+        },
+        1,
     ),
     "hinge": ("hinge", {"tol": 1e-9}, 2),
 }
@@ -131,8 +140,7 @@ def test_memory_round_trip() -> None:
         for n, each in enumerate(fields(Memory), start=3)
         if each.type in ("int", "float")
     }
-    schedules = Schedule(4, 9), Schedule(2, 7)
-    memory = replace(Memory(1.5), basis=np.eye(4)[:, :2], newton=schedules, **numbers)
+    memory = replace(Memory(1.5), basis=np.eye(4)[:, :2], **numbers)
     again = Memory.from_arrays(memory.to_arrays())
     for each in fields(Memory):
         np.testing.assert_equal(getattr(again, each.name), getattr(memory, each.name))
@@ -164,7 +172,6 @@ ARRAYS = [
     "has_gap",
     "layout",
     "memory_numbers",
-    "memory_newton",
 ]
 
 DAMAGES: dict[str, Callable[[Snapshot], Snapshot]] = {
@@ -186,7 +193,6 @@ DAMAGES: dict[str, Callable[[Snapshot], Snapshot]] = {
     "a narrow history": damage(history=lambda array: array[:, :-1]),
     "a flat history": damage(history=lambda array: array.ravel()),
     "too few memory_numbers": damage(memory_numbers=lambda array: array[:-1]),
-    "a flat schedule": damage(memory_newton=lambda array: array.ravel()),
     "another number of comparisons": damage(layout=lambda array: array + 1),
     "no layout at all": damage(layout=lambda array: array[:0]),
 }

@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from boostmetric.problem import Evaluation, Objective
-from boostmetric.solvers.factors import polish
+from boostmetric.solvers.factors import orthogonal_directions, polish
 
-BUDGETS = (64, 128, 256)
+BUDGETS = (64, 128, 256, 256)
 """Evaluations for attempts to find a better point; the directions are extended before each."""
 
 
@@ -83,7 +83,7 @@ def lower_bound(objective: Objective, matrix: NDArray, enough: float = 0.0) -> f
         # 2) M' closer to the optimum
         regularizer = objective.regularizer
         penalty = regularizer.value_of(matrix)
-        reduction = min(max(0.25 * enough / penalty, 1e-6), 1e-2) if penalty > 0 else 0.0
+        reduction = min(max(0.25 * enough / penalty, 1e-6), 0.5) if penalty > 0 else 0.0
         values, vectors = eigh(matrix)
         root = vectors[:, values > 0] * np.sqrt(values[values > 0])
         for budget in BUDGETS:
@@ -102,7 +102,8 @@ def lower_bound(objective: Objective, matrix: NDArray, enough: float = 0.0) -> f
                 break
             here = there
             bound = max(bound, _bound(objective, here, value))
-            if here.at.value - bound <= 0.1 * (value - bound):
+            reduction = min(30 * reduction, 0.5)  # rounding may prevent a smaller one
+            if here.at.value - bound < 0.1 * (value - bound) < math.inf:
                 break  # the bound is nearly the optimum
         return bound
 
@@ -111,8 +112,15 @@ def _polished(objective: Objective, here: _Point, root: NDArray, budget: int) ->
     """A factor of a metric closer to the optimum, from a factor with more columns."""
     values, vectors = eigh(-objective.gradient_at(here.matrix, here.at))
     new = vectors[:, values > 0]
+    directions, coefs = orthogonal_directions(root, np.float64)
+    root = directions * np.sqrt(coefs)
     # The columns must not be 0, where the gradient of the objective vanishes; their sizes adapt.
-    size = np.linalg.norm(root) or float(np.sqrt(1 / objective.response_sizes(new).max()))
+    size = float(np.linalg.norm(root))
+    if size == 0:  # M = 0
+        largest = objective.response_sizes(new).max(initial=0.0)
+        if largest == 0:
+            return root
+        size = largest**-0.5
     return polish(objective, np.column_stack([root, 0.1 * size / len(new) ** 0.5 * new]), budget)[0]
 
 
@@ -126,10 +134,8 @@ def _evaluate(objective: Objective, matrix: NDArray) -> _Point | None:
     return _Point(matrix, at, at.scatter) if usable else None
 
 
-def _bound(objective: Objective, point: _Point | None, value: float) -> float:
+def _bound(objective: Objective, point: _Point, value: float) -> float:
     """The bound from a point, or −∞, given the objective `value` of a metric."""
-    if point is None:
-        return -math.inf
     regularizer = objective.regularizer
     loss = point.at.value - regularizer.value_of(point.matrix)
     tangent = loss + float(np.sum(point.scatter * point.matrix))

@@ -120,9 +120,9 @@ class SolverSettings:
             return self.directions_per_step
         if isinstance(self.loss, Hinge):
             return 2
-        if self.solver == "totally_corrective":
-            return min(64, n_features)
         if n_features > Operator.DENSE_UP_TO:
             return N_FOLLOWED
+        if self.solver == "totally_corrective":
+            return min(64, n_features)
         # The responses to a batch are kept in memory: at most 2**25, 256 MB in float64.
         return min(16, n_features, max(N_FOLLOWED, (1 << 25) // n_terms))
