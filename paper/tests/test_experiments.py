@@ -232,7 +232,9 @@ def test_names_of_boosting_methods_match_options(
 def test_a_cell_of_table_2_has_the_paper_s_alpha(v: str) -> None:
     X, y = balance_scale()
     train, _, test = paper_split(625, (438, 94, 93), 3)
-    learner = BoostMetric(loss="exponential", regularizer=Trace(float(v[2:])))
+    learner = BoostMetric(
+        loss="exponential", regularizer=Trace(float(v[2:])), directions_per_step=1
+    )
     learner.fit(X[train], y[train])
     Z = learner.transform(X)
     record = run_table2(Cell("table2", "balance", v, 3))
