@@ -290,9 +290,8 @@ def everything(operator: ComparisonOperator, rng: np.random.Generator) -> list[N
     """The results of all methods."""
     m, D, dtype = operator.n_matrices, operator.n_features, operator.dtype
     duals, V = rng.random(m).astype(dtype), rng.normal(size=(D, 3)).astype(dtype)
-    N, basis = rng.normal(size=(D, D)), rng.normal(size=(D, 2))
+    N = rng.normal(size=(D, D))
     metric = Metric.from_components(rng.normal(size=(D + 2, D))).astype(dtype)
-    projected = operator.project(basis)
     return [
         np.asarray(operator.scatter(duals) @ V),
         operator.scatter_matrix(duals),
@@ -301,8 +300,6 @@ def everything(operator: ComparisonOperator, rng: np.random.Generator) -> list[N
         operator.measures(V),
         operator.values(metric),
         operator.values_of(N + N.T),
-        projected.scatter_matrix(duals),
-        projected.responses(V[:2, 0]),
     ]
 
 

@@ -89,10 +89,6 @@ class Oracle:
     def scatter(self, M: NDArray) -> NDArray:
         return np.tensordot(self.duals(M), self.A, 1)
 
-    def gradient(self, M: NDArray) -> NDArray:
-        penalty = np.eye(D) if self.regularizer == "trace" else M
-        return ALPHA * penalty - self.scatter(M)
-
 
 # With and without gaps and weights, both penalties, in one block and in three.
 CASES = [
@@ -291,86 +287,47 @@ def test_step_to_another_point(
     assert_is(problem.evaluate(), oracle, after(after(np.zeros((D, D)), first), step))
 
 
-def random_symmetric(rng: np.random.Generator, d: int) -> NDArray:
-    Y = rng.normal(size=(d, d)) / 2
-    return Y + Y.T
-
-
-every_basis = pytest.mark.parametrize("d", [None, 6])
-
-
-def draw_basis(rng: np.random.Generator, d: int | None) -> tuple[NDArray | None, NDArray]:
-    """A basis as it is given, and as a matrix."""
-    basis = None if d is None else rng.normal(size=(D, d)) / 2
-    return basis, np.eye(D) if basis is None else basis
+def random_symmetric(rng: np.random.Generator) -> NDArray:
+    A = rng.normal(size=(D, D)) / 2
+    return A + A.T
 
 
 @some_problems
-@every_basis
 def test_evaluate_at_and_gradient_at_match_the_oracle(
-    loss: str, weighted: bool, regularizer: str, n_blocks: int, d: int | None
+    loss: str, weighted: bool, regularizer: str, n_blocks: int
 ) -> None:
     oracle = Oracle(loss, weighted, regularizer)
     problem, rng = oracle.objective(n_blocks), np.random.default_rng(5)
-    basis, B = draw_basis(rng, d)
     problem.take(draw_steps()[1])
     for _ in range(2):
-        Y = random_symmetric(rng, B.shape[1])
-        M = B @ Y @ B.T
-        found = problem.evaluate_at(Y, basis)
+        M = random_symmetric(rng)
+        found = problem.evaluate_at(M)
         assert_is(found, oracle, M)
-        expected = B.T @ oracle.scatter(M) @ B
-        np.testing.assert_allclose(np.asarray(found.scatter), expected, rtol=1e-9, atol=1e-11)
-        gradient = problem.gradient_at(Y, found, basis)
+        np.testing.assert_allclose(
+            np.asarray(found.scatter), oracle.scatter(M), rtol=1e-9, atol=1e-11
+        )
+        gradient = problem.gradient_at(M, found)
         for _ in range(4):
-            E = random_symmetric(rng, len(Y))
-            ahead, behind = (oracle.value(B @ (Y + t * E) @ B.T) for t in (LENGTH, -LENGTH))
+            E = random_symmetric(rng)
+            ahead, behind = (oracle.value(M + t * E) for t in (LENGTH, -LENGTH))
             slope = (ahead - behind) / (2 * LENGTH)
             assert np.sum(gradient * E) == pytest.approx(slope, rel=1e-6, abs=1e-6)
-        bare = problem.evaluate_at(Y, basis, with_scatter=False)
+        bare = problem.evaluate_at(M, with_scatter=False)
         assert bare.scatter is None
         assert_is(bare, oracle, M)
     assert_is(problem.evaluate(), oracle, after(np.zeros((D, D)), draw_steps()[1]))
 
 
 @some_problems
-@every_basis
-def test_hessian_is_the_derivative_of_the_gradient(
-    loss: str, weighted: bool, regularizer: str, n_blocks: int, d: int | None
-) -> None:
-    oracle = Oracle(loss, weighted, regularizer)
-    problem, rng = oracle.objective(n_blocks), np.random.default_rng(6)
-    basis, B = draw_basis(rng, d)
-    for _ in range(2):
-        Y, E = random_symmetric(rng, B.shape[1]), random_symmetric(rng, B.shape[1])
-        length = 1e-6  # no margin is so close to a bend of the duals
-        ahead, behind = (
-            B.T @ oracle.gradient(B @ (Y + t * E) @ B.T) @ B for t in (length, -length)
-        )
-        expected = (ahead - behind) / (2 * length)
-        hessian = problem.hessian_at(Y, E, basis)
-        np.testing.assert_allclose(hessian, expected, rtol=1e-6, atol=1e-6)
-        gradients = [
-            problem.gradient_at(Z, problem.evaluate_at(Z, basis), basis)
-            for Z in (Y + length * E, Y - length * E)
-        ]
-        slope = (gradients[0] - gradients[1]) / (2 * length)
-        np.testing.assert_allclose(hessian, slope, rtol=1e-6, atol=1e-6)
-
-
-@some_problems
-@every_basis
 def test_absolute_scatter_at_matches_the_oracle(
-    loss: str, weighted: bool, regularizer: str, n_blocks: int, d: int | None
+    loss: str, weighted: bool, regularizer: str, n_blocks: int
 ) -> None:
     oracle = Oracle(loss, weighted, regularizer)
-    problem, rng = oracle.objective(n_blocks), np.random.default_rng(7)
-    basis, B = draw_basis(rng, d)
-    Y = random_symmetric(rng, B.shape[1])
-    sizes = np.tensordot(oracle.duals(B @ Y @ B.T), oracle.far + oracle.near, 1)
-    found = problem.absolute_scatter_at(Y, basis)
+    problem, M = oracle.objective(n_blocks), random_symmetric(np.random.default_rng(7))
+    expected = np.tensordot(oracle.duals(M), oracle.far + oracle.near, 1)
+    found = problem.absolute_scatter_at(M)
     assert found.dtype == np.float64
-    np.testing.assert_allclose(found, B.T @ sizes @ B, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
 
 
 def satisfied(n_satisfied: int) -> tuple[NDArray, Comparisons]:
@@ -384,10 +341,10 @@ def satisfied(n_satisfied: int) -> tuple[NDArray, Comparisons]:
 @pytest.mark.parametrize("loss", ["squared_hinge", "smoothed_hinge"])
 def test_absolute_scatter_ignores_blocks_without_violations(loss: str, n_satisfied: int) -> None:
     X, comparisons = satisfied(n_satisfied)
-    Y = np.array([[0.1]])  # margins 1.575 and 0.7
+    M = np.array([[0.1]])  # margins 1.575 and 0.7
     one, three = (blocks_of(X, comparisons, loss, n, REGULARIZERS["trace"](0.0)) for n in (1, 3))
     unit = one.blocks[0].operator.unit
-    found = [float(each.absolute_scatter_at(Y * unit)[0, 0]) * unit for each in (one, three)]
+    found = [float(each.absolute_scatter_at(M * unit)[0, 0]) * unit for each in (one, three)]
     dual = {"squared_hinge": 0.6, "smoothed_hinge": 0.6}[loss]
     sizes = [16 + 0.25] * n_satisfied + [16.0 + 9] * (6 - n_satisfied)
     assert as_loss(loss).duals(np.array([1.575, 0.7])) == pytest.approx([0, dual])

@@ -177,58 +177,22 @@ def test_values_of_an_indefinite_matrix_match_the_matrices(
 
 
 @every_kind
-@pytest.mark.parametrize(("dtype", "d", "twice"), [(np.float32, 6, False), (np.float64, 3, True)])
-def test_project_matches_projected_matrices(
-    kind: str, dtype: type[np.floating], d: int, twice: bool, rng: np.random.Generator
-) -> None:
-    operator, stack = draw(kind, 4, dtype, rng)
-    basis = rng.standard_normal((4, d))
-    read_only(basis)
-    projected = operator.project(basis)
-    if twice:
-        other = rng.standard_normal((d, 2))
-        projected, basis = projected.project(other), basis @ other
-    stack, d = basis.T @ stack @ basis, basis.shape[1]
-    assert (projected.n_matrices, projected.n_features) == (M, d)
-    assert projected.dtype == dtype
-    duals, v = rng.standard_normal(M).astype(dtype), rng.standard_normal(d).astype(dtype)
-    N = random_stack(rng, 1, d)[0]
-    assert projected.scatter(duals) == near(sum_of(duals, stack), dtype)
-    assert projected.scatter_matrix(duals) == near(sum_of(duals, stack), dtype)
-    assert projected.responses(v) == near(np.einsum("i,rij,j->r", v, stack, v), dtype)
-    assert projected.values_of(N) == near(np.einsum("rij,ij->r", stack, N), dtype)
-    metric = Metric.from_components(rng.standard_normal((2, d)).astype(dtype))
-    expected = np.einsum("rij,ij->r", stack, metric.matrix)
-    assert projected.values(metric) == near(expected, dtype)
-    check_operator(projected)
-
-
-@every_kind
-@pytest.mark.parametrize(("dtype", "projected"), [(np.float32, True), (np.float64, False)])
+@both_dtypes
 def test_absolute_scatter_is_positive_definite(
-    kind: str, dtype: type[np.floating], projected: bool, rng: np.random.Generator
+    kind: str, dtype: type[np.floating], rng: np.random.Generator
 ) -> None:
     operator, _ = draw(kind, 4, dtype, rng)
-    duals = rng.exponential(size=M).astype(dtype)
-    if projected:
-        operator = operator.project(rng.standard_normal((4, 3)))
-    sizes = operator.absolute_scatter(duals)
-    assert sizes.shape == (operator.n_features,) * 2
+    sizes = operator.absolute_scatter(rng.exponential(size=M).astype(dtype))
+    assert sizes.shape == (4, 4)
     assert sizes == near(sizes.T, dtype)
     assert np.linalg.eigvalsh(sizes.astype(np.float64))[0] > 0
 
 
 @every_stack
-@pytest.mark.parametrize("projected", [False, True])
-def test_absolute_scatter_of_a_stack_is_an_upper_bound(
-    kind: str, projected: bool, rng: np.random.Generator
-) -> None:
+def test_absolute_scatter_of_a_stack_is_an_upper_bound(kind: str, rng: np.random.Generator) -> None:
     operator, stack = draw(kind, 5, np.float64, rng)
     duals = rng.exponential(size=M)
     total = sum_of(duals, np.array([absolute(A) for A in stack]))
-    if projected:
-        basis = rng.standard_normal((5, 3))
-        operator, total = operator.project(basis), basis.T @ total @ basis
     assert np.linalg.eigvalsh(operator.absolute_scatter(duals) - total)[0] >= -1e-12
 
 
@@ -280,14 +244,11 @@ def test_comparison_operator_matches_a_stack(
     )
     duals, v = rng.standard_normal(30).astype(dtype), rng.standard_normal(4).astype(dtype)
     metric = Metric.from_components(rng.standard_normal((3, 4)).astype(dtype))
-    N, basis = random_stack(rng, 1)[0], rng.standard_normal((4, 2))
+    N = random_stack(rng, 1)[0]
     assert given.scatter(duals) == near(expected.scatter(duals), dtype)
     assert given.responses(v) == near(expected.responses(v), dtype)
     assert given.values(metric) == near(expected.values(metric), dtype)
     assert given.values_of(N) == near(expected.values_of(N), dtype)
-    within, expected_within = given.project(basis), expected.project(basis)
-    assert within.scatter(duals) == near(expected_within.scatter(duals), dtype)
-    assert within.responses(v[:2]) == near(expected_within.responses(v[:2]), dtype)
     assert np.linalg.eigvalsh(given.absolute_scatter(np.abs(duals)))[0] > 0
 
 

@@ -95,9 +95,8 @@ class Block:
         # The last step tried, with the margins, F and the duals after it, because a solver usually
         # takes this step next.
         self._tried: tuple[Step, NDArray, tuple[float, NDArray]] | None = None
-        # A basis with the projected operator; and an operator, Y, margins, F and duals there.
-        self._projected: tuple[NDArray, Operator] | None = None
-        self._probed: tuple[Operator, NDArray, NDArray, tuple[float, NDArray]] | None = None
+        # The last matrix other than M that was evaluated, with the margins, F and the duals there.
+        self._probed: tuple[NDArray, NDArray, tuple[float, NDArray]] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -144,32 +143,29 @@ class Block:
             self._n_steps += 1
         return function(self, *arguments)
 
-    # Methods for queries. At M, or at M' = basis·Y·basisᵀ for a symmetric Y; without a basis,
-    # M' = Y. Scatters are in the coordinates of Y.
+    # Methods for queries, at M or at any symmetric matrix.
 
-    def evaluate(
-        self, with_scatter: bool, Y: NDArray | None = None, basis: NDArray | None = None
-    ) -> Evaluation:
-        """F, sums and the scatter as a matrix, at M, or at M' if Y is given."""
-        operator, margins, (value, duals) = self._loss_at(Y, basis)
+    def evaluate(self, with_scatter: bool, matrix: NDArray | None = None) -> Evaluation:
+        """F, sums and the scatter as a matrix, at M, or at the given matrix."""
+        margins, (value, duals) = self._loss_at(matrix)
         return Evaluation(
             value,
             float(np.abs(duals).sum(dtype=np.float64)),
             int(np.count_nonzero(margins <= 0)),
             float(np.abs(margins + self._gaps).max()),
-            operator.scatter_matrix(duals) if with_scatter else None,
+            self.operator.scatter_matrix(duals) if with_scatter else None,
         )
 
     def scatter_product(self, V: NDArray) -> NDArray:
         """Σ u_r·A_r·V at M, for V of shape (D, k)."""
         if self._scatter is None:
-            self._scatter = self.operator.scatter(self._loss_at()[2][1])
+            self._scatter = self.operator.scatter(self._loss_at()[1][1])
         product: NDArray = self._scatter @ V
         return product
 
     def margins_and_duals(self) -> tuple[NDArray, NDArray]:
         """ρ and u at M, of shape (m,), which must not be modified."""
-        _, margins, (_, duals) = self._loss_at()
+        margins, (_, duals) = self._loss_at()
         return margins, duals
 
     def along(self, direction: NDArray, coef: float) -> NDArray:
@@ -192,7 +188,7 @@ class Block:
             return np.array(sums)
 
         if coef == 0:
-            value, duals = self._loss_at()[2]
+            value, duals = self._loss_at()[1]
             parts = self.threads.map(lambda n: sums_of(n, duals[chunks[n]]), self._numbers)
             return np.append(value, reduce(np.add, parts))
         return self._try(Step(direction[:, None], np.array([coef])), sums_of)
@@ -242,30 +238,16 @@ class Block:
             sizes = np.einsum("dj,dj->j", directions, images)
         return np.append(sizes, self._weights.sum(dtype=np.float64))
 
-    def hessian_at(
-        self, Y: NDArray, N: NDArray, basis: NDArray | None, is_alone: bool
-    ) -> tuple[float, float, NDArray | None, NDArray]:
-        """F, its derivative along N, the scatter and Σ_rs F''_rs·⟨A_s, N⟩·A_r, at M'.
-
-        The scatter is used to merge several blocks, and None if there is only one.
-        """
-        operator, margins, (value, duals) = self._loss_at(Y, basis)
-        change = operator.values_of(N)
-        curved = self.loss.curvature(margins, change, self.weights)
-        slope = -float(np.sum(duals * change, dtype=np.float64))
-        scatter = None if is_alone else operator.scatter_matrix(duals)
-        return value, slope, scatter, operator.scatter_matrix(curved)
-
-    def absolute_scatter_at(self, Y: NDArray, basis: NDArray | None) -> tuple[float, bool, NDArray]:
-        """F, whether Σ |u_r|·|A_r| at M' is nonzero, and this sum, or Σ |A_r| if it is zero.
+    def absolute_scatter_at(self, matrix: NDArray) -> tuple[float, bool, NDArray]:
+        """F, whether Σ |u_r|·|A_r| is nonzero, and this sum, or Σ |A_r| if it is zero.
 
         It is zero if u_r = 0 or A_r = 0 (comparisons of equal points) for all r.
         """
-        operator, _, (value, duals) = self._loss_at(Y, basis)
-        scatter = operator.absolute_scatter(np.abs(duals))
+        _, (value, duals) = self._loss_at(matrix)
+        scatter = self.operator.absolute_scatter(np.abs(duals))
         if scatter.any():
             return value, True, scatter
-        return value, False, operator.absolute_scatter(np.ones_like(duals))
+        return value, False, self.operator.absolute_scatter(np.ones_like(duals))
 
     # Parts of these methods that several of them use.
 
@@ -356,25 +338,18 @@ class Block:
 
         return reduce(np.add, self.threads.map(weigh_chunk, range(len(chunks))))
 
-    def _loss_at(
-        self, Y: NDArray | None = None, basis: NDArray | None = None
-    ) -> tuple[Operator, NDArray, tuple[float, NDArray]]:
-        """The operator in the coordinates of Y, the margins, and F with its duals, at M or M'."""
-        operator, chunks = self.operator, self.operator.chunks
-        if Y is None:
+    def _loss_at(self, matrix: NDArray | None = None) -> tuple[NDArray, tuple[float, NDArray]]:
+        """The margins, and F with its duals, at M, or at the given matrix."""
+        chunks = self.operator.chunks
+        if matrix is None:
             if self._at_margins is None:
                 self._at_margins = self._evaluate(lambda number: self._margins[chunks[number]])[1]
-            return operator, self._margins, self._at_margins
-        if basis is not None:
-            if self._projected is None or not np.array_equal(self._projected[0], basis):
-                self._projected = basis, operator.project(basis)
-            operator = self._projected[1]
-        probed = self._probed
-        if probed is None or probed[0] is not operator or not np.array_equal(probed[1], Y):
-            margins = operator.values_of(Y) - self._gaps
+            return self._margins, self._at_margins
+        if self._probed is None or not np.array_equal(self._probed[0], matrix):
+            margins = self.operator.values_of(matrix) - self._gaps
             loss = self._evaluate(lambda number: margins[chunks[number]])[1]
-            probed = self._probed = operator, Y, margins, loss
-        return operator, probed[2], probed[3]
+            self._probed = matrix, margins, loss
+        return self._probed[1:]
 
     def _try(self, step: Step, sums_of: Callable[[int, NDArray], NDArray]) -> NDArray:
         """F after a step from M, followed by sums that are linear in the duals."""

@@ -18,7 +18,6 @@ partial sums are added in their order, so results do not depend on the number of
 from __future__ import annotations
 
 import math
-from copy import copy
 from functools import reduce
 from typing import Any
 
@@ -136,15 +135,6 @@ class ComparisonOperator(Operator):
         self.measure_chunks = even_chunks(len(pair), MIN_CHUNK)
         self.expansion = [E[part] for part in self.chunks]
         self.adjoint = [transpose[part] for part in self.measure_chunks]
-
-    def project(self, basis: NDArray) -> Operator:
-        """The same comparisons of the points X·basis, for a basis of shape (D, d)."""
-        if issparse(self.X):
-            return super().project(basis)
-        projected = copy(self)
-        projected.X = self._times_points(basis.astype(self.dtype))
-        projected.n_features = basis.shape[1]
-        return projected
 
     def scatter(self, duals: NDArray) -> NDArray | LinearOperator:
         """Â = Σ_r u_r·A_r = XᵀLX, a matrix, or a LinearOperator if D is large.

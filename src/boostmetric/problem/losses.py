@@ -51,7 +51,7 @@ class Loss(ABC):
         """Reset methods derived from `value` and `duals` if a class overrides either of these."""
         super().__init_subclass__(**kwargs)
         if {"value", "duals"} & vars(cls).keys():
-            for name in ("value_and_duals", "curvature", "merge", "merge_change"):
+            for name in ("value_and_duals", "merge"):
                 if name not in vars(cls):
                     setattr(cls, name, vars(Loss)[name])
 
@@ -69,21 +69,6 @@ class Loss(ABC):
         """Both; override this method if they share work."""
         return self.value(margins, weights), self.duals(margins, weights)
 
-    def curvature(
-        self, margins: NDArray, change: NDArray, weights: NDArray | None = None
-    ) -> NDArray:
-        """∇²F(ρ)·change = −d/dt duals(ρ + t·change) at t = 0, of shape (m,).
-
-        The default is a finite difference of duals in which no margin changes by more than 1e-3,
-        which is small compared with the curved range of the built-in losses.
-        """
-        largest = float(np.abs(change).max(initial=0))
-        if largest == 0:
-            return np.zeros_like(change)
-        length = margins.dtype.type(1e-3 / largest)
-        moved = self.duals(margins + length * change, weights)
-        return (self.duals(margins, weights) - moved) / length
-
     def merge(self, values: NDArray) -> tuple[float, NDArray]:
         """F of all comparisons and ∂F/∂F_b, from the values F_b of disjoint parts.
 
@@ -92,10 +77,6 @@ class Loss(ABC):
         otherwise they require all comparisons in one block (`is_mergeable`).
         """
         return float(np.sum(values)), np.ones(len(values))
-
-    def merge_change(self, values: NDArray, changes: NDArray) -> NDArray:
-        """The first-order change of ∂F/∂F_b for given changes of F_b. Zero for a sum."""
-        return np.zeros(len(values))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -137,25 +118,12 @@ class Exponential(Loss):
         terms /= terms.dtype.type(total)  # dividing by a float64 scalar would use float64
         return float(np.log(total) - lowest), terms
 
-    def curvature(
-        self, margins: NDArray, change: NDArray, weights: NDArray | None = None
-    ) -> NDArray:
-        """u_r·(change_r − Σ_k u_k·change_k)."""
-        duals = self.duals(margins, weights)
-        mean = margins.dtype.type(np.sum(duals * change, dtype=np.float64))
-        return duals * (change - mean)
-
     def merge(self, values: NDArray) -> tuple[float, NDArray]:
         """The log-sum-exp of the values, and their softmax."""
         highest = np.max(values)
         terms = np.exp(values - highest)
         total = terms.sum()
         return float(highest + np.log(total)), terms / total
-
-    def merge_change(self, values: NDArray, changes: NDArray) -> NDArray:
-        """s_b·(change_b − Σ_k s_k·change_k) with the softmax s."""
-        shares = self.merge(values)[1]
-        return shares * (changes - shares @ changes)
 
 
 class Logistic(Loss):
@@ -207,14 +175,6 @@ class Logistic(Loss):
             duals *= weights
         return float(terms.sum(dtype=np.float64)), duals
 
-    def curvature(
-        self, margins: NDArray, change: NDArray, weights: NDArray | None = None
-    ) -> NDArray:
-        """c_r·e/(1 + e)²·change_r with e = exp(−|ρ_r|)."""
-        small = np.exp(-np.abs(margins))
-        curved = small / (1 + small) ** 2 * change
-        return curved if weights is None else curved * weights
-
 
 class SquaredHinge(Loss):
     """F(ρ) = Σ c_r·max(0, 1 − ρ_r)².
@@ -236,13 +196,6 @@ class SquaredHinge(Loss):
         duals = np.maximum(1 - margins, 0)
         duals *= 2
         return duals if weights is None else duals * weights
-
-    def curvature(
-        self, margins: NDArray, change: NDArray, weights: NDArray | None = None
-    ) -> NDArray:
-        """2·c_r·change_r if ρ_r < 1, else 0."""
-        curved = np.where(margins < 1, 2 * change, 0)
-        return curved if weights is None else curved * weights
 
 
 class SmoothedHinge(Loss):
@@ -278,14 +231,6 @@ class SmoothedHinge(Loss):
     def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
         duals: NDArray = np.clip((1 - margins) / margins.dtype.type(self.width), 0, 1)
         return duals if weights is None else duals * weights
-
-    def curvature(
-        self, margins: NDArray, change: NDArray, weights: NDArray | None = None
-    ) -> NDArray:
-        """c_r·change_r/width if 1 − width < ρ_r < 1, else 0."""
-        curves = (margins < 1) & (margins > 1 - self.width)
-        curved = np.where(curves, change / margins.dtype.type(self.width), 0)
-        return curved if weights is None else curved * weights
 
     def __repr__(self) -> str:
         return f"SmoothedHinge(width={self.width})"

@@ -168,35 +168,19 @@ class Objective:
         sums = weighted_sum(np.ones(len(parts)), parts)
         return sums[:-1] / sums[-1]
 
-    def evaluate_at(
-        self, Y: NDArray, basis: NDArray | None = None, with_scatter: bool = True
-    ) -> Evaluation:
-        """The objective at basis·Y·basisᵀ for any symmetric Y; without a basis, at Y itself.
+    def evaluate_at(self, matrix: NDArray, with_scatter: bool = True) -> Evaluation:
+        """The objective at any symmetric matrix. The scatter is a matrix, for any D."""
+        parts = self._query(Block.evaluate, with_scatter, matrix)
+        return self._merged(parts, self.regularizer.value_of(matrix))
 
-        The scatter is a matrix in the coordinates of Y, for any D.
-        """
-        parts = self._query(Block.evaluate, with_scatter, Y, basis)
-        return self._merged(parts, self.regularizer.value_of(Y, _gram(basis)))
-
-    def gradient_at(self, Y: NDArray, at: Evaluation, basis: NDArray | None = None) -> NDArray:
-        """The gradient of the objective in Y, ∇R − scatter, given the evaluation at Y."""
+    def gradient_at(self, matrix: NDArray, at: Evaluation) -> NDArray:
+        """The gradient of the objective, ∇R − scatter, given the evaluation at the matrix."""
         assert isinstance(at.scatter, np.ndarray)
-        return self.regularizer.gradient(Y, _gram(basis)) - at.scatter
+        return self.regularizer.gradient(matrix) - at.scatter
 
-    def hessian_at(self, Y: NDArray, N: NDArray, basis: NDArray | None = None) -> NDArray:
-        """The Hessian of the objective at Y applied to N, with the shape of Y."""
-        is_alone = len(self.blocks) == 1
-        parts = self._query(Block.hessian_at, Y, N, basis, is_alone)
-        values, slopes, scatters, curved = zip(*parts, strict=True)
-        hessian = weighted_sum(self._merge(values)[1], curved)
-        if not is_alone:
-            changes = self.loss.merge_change(np.array(values), np.array(slopes))
-            hessian -= weighted_sum(changes, scatters)
-        return hessian + self.regularizer.hessian(N, _gram(basis))
-
-    def absolute_scatter_at(self, Y: NDArray, basis: NDArray | None = None) -> NDArray:
-        """Σ |u_r|·|A_r| at Y, or a multiple of Σ |A_r| if that is zero, with the shape of Y."""
-        parts = self._query(Block.absolute_scatter_at, Y, basis)
+    def absolute_scatter_at(self, matrix: NDArray) -> NDArray:
+        """Σ |u_r|·|A_r| at a symmetric matrix, or a multiple of Σ |A_r| if that is zero."""
+        parts = self._query(Block.absolute_scatter_at, matrix)
         values, are_nonzero, scatters = zip(*parts, strict=True)
         factors = self._merge(values)[1]
         if any(are_nonzero):
@@ -253,7 +237,3 @@ def weighted_sum(factors: NDArray, arrays: Sequence[NDArray]) -> NDArray:
     """Σ_b factors_b·arrays_b in float64, in this order."""
     terms = (f * array.astype(np.float64) for f, array in zip(factors, arrays, strict=True))
     return reduce(np.add, terms)
-
-
-def _gram(basis: NDArray | None) -> NDArray | None:
-    return None if basis is None else basis.T @ basis

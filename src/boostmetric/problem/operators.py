@@ -107,14 +107,10 @@ class Operator(ABC):
     def absolute_scatter(self, duals: NDArray) -> NDArray:
         """A positive semidefinite matrix that approximates Σ_r u_r·|A_r|, for u ≥ 0.
 
-        Used to precondition Newton steps and to estimate rounding errors.
+        Used to precondition the optimization of factors of M and to estimate rounding errors.
         """
         probe = np.random.default_rng(0).standard_normal(self.n_features).astype(self.dtype)
         return float(duals @ np.abs(self.responses(probe))) * np.eye(self.n_features)
-
-    def project(self, basis: NDArray) -> Operator:
-        """The matrices basisᵀ·A_r·basis, for a basis of shape (D, d)."""
-        return _Projected(self, basis)
 
     def _weighted_responses(self, directions: NDArray, factors: NDArray) -> NDArray:
         """Σ_d factors_d·v_dᵀA_r v_d, of shape (m,)."""
@@ -122,26 +118,6 @@ class Operator(ABC):
         for direction, factor in zip(directions.astype(self.dtype).T, factors, strict=True):
             total += self.dtype.type(factor) * self.responses(direction)
         return total
-
-
-class _Projected(Operator):
-    """basisᵀ·A_r·basis."""
-
-    def __init__(self, full: Operator, basis: NDArray) -> None:
-        super().__init__(full.n_matrices, basis.shape[1], full.dtype)
-        self._full, self._basis = full, basis.astype(full.dtype)
-
-    def scatter(self, duals: NDArray) -> NDArray:
-        return self._basis.T @ self._full.scatter_matrix(duals) @ self._basis
-
-    def responses(self, direction: NDArray) -> NDArray:
-        return self._full.responses(self._basis @ direction)
-
-    def values_of(self, matrix: NDArray) -> NDArray:
-        return self._full.values_of(self._basis @ matrix @ self._basis.T)
-
-    def absolute_scatter(self, duals: NDArray) -> NDArray:
-        return self._basis.T @ self._full.absolute_scatter(duals) @ self._basis
 
 
 class StackOperator(Operator):

@@ -88,16 +88,12 @@ class Regularizer(ABC):
         """R(s·M + Σ_j w_j·v_j·v_jᵀ) as a function of s and w, for unit directions (D, k)."""
 
     @abstractmethod
-    def value_of(self, matrix: NDArray, gram: NDArray | None = None) -> float:
-        """R(B·Y·Bᵀ) for a symmetric Y and gram = BᵀB; B = I if None."""
+    def value_of(self, matrix: NDArray) -> float:
+        """R at any symmetric matrix."""
 
     @abstractmethod
-    def gradient(self, matrix: NDArray, gram: NDArray | None = None) -> NDArray:
-        """The gradient of `value_of` in Y, of the shape of Y."""
-
-    @abstractmethod
-    def hessian(self, change: NDArray, gram: NDArray | None = None) -> NDArray | float:
-        """The Hessian of `value_of` applied to a change of Y, with the shape of Y, or 0."""
+    def gradient(self, matrix: NDArray) -> NDArray:
+        """The gradient of `value_of`, of shape (D, D)."""
 
     @abstractmethod
     def smallest(self, scatter: NDArray, budget: float = math.inf) -> float:
@@ -143,14 +139,11 @@ class Trace(Regularizer):
         slopes = np.append(self.strength * M.trace, np.full(directions.shape[1], self.strength))
         return lambda s, w: (float(slopes[0] * s + slopes[1:] @ w), slopes)
 
-    def value_of(self, matrix: NDArray, gram: NDArray | None = None) -> float:
-        return self.strength * float(np.trace(matrix) if gram is None else np.sum(gram * matrix))
+    def value_of(self, matrix: NDArray) -> float:
+        return self.strength * float(np.trace(matrix))
 
-    def gradient(self, matrix: NDArray, gram: NDArray | None = None) -> NDArray:
-        return self.strength * (np.eye(len(matrix)) if gram is None else gram)
-
-    def hessian(self, change: NDArray, gram: NDArray | None = None) -> float:
-        return 0.0
+    def gradient(self, matrix: NDArray) -> NDArray:
+        return self.strength * np.eye(len(matrix))
 
     def smallest(self, scatter: NDArray, budget: float = math.inf) -> float:
         """−max(0, λ_max − alpha)·Tr M, with the largest trace that the budget allows."""
@@ -219,14 +212,11 @@ class Frobenius(Regularizer):
 
         return penalty
 
-    def value_of(self, matrix: NDArray, gram: NDArray | None = None) -> float:
-        return float(np.sum(matrix * self.hessian(matrix, gram))) / 2
+    def value_of(self, matrix: NDArray) -> float:
+        return float(np.sum(matrix * self.gradient(matrix))) / 2
 
-    def gradient(self, matrix: NDArray, gram: NDArray | None = None) -> NDArray:
-        return self.hessian(matrix, gram)
-
-    def hessian(self, change: NDArray, gram: NDArray | None = None) -> NDArray:
-        return self.strength * (change if gram is None else gram @ change @ gram)
+    def gradient(self, matrix: NDArray) -> NDArray:
+        return self.strength * matrix
 
     def smallest(self, scatter: NDArray, budget: float = math.inf) -> float:
         """−‖G₊‖²/(2·alpha) for the positive part G₊ of the scatter, at M = G₊/alpha."""
