@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Loss = Literal["logistic", "exponential", "squared_hinge", "smoothed_hinge", "hinge"]
 Init = Literal["scale", "whiten", "pca", "lda"]
 Solver = Literal["stagewise", "totally_corrective"]
-Regularizer = Literal["trace", "frobenius"]
+Regularizer = Literal["trace", "frobenius", "shrinkage"]
 
 ENDINGS = {
     "NO_DIRECTION": "Finished: no further direction lowers the objective.",
@@ -97,7 +97,7 @@ def fit(
     ] = None,
     regularizer: Annotated[
         Regularizer | None,
-        expert(metavar="NAME", help="trace or frobenius.", show_default="trace"),
+        expert(metavar="NAME", help="trace, frobenius or shrinkage.", show_default="trace"),
     ] = None,
     alpha: Annotated[
         float | None,

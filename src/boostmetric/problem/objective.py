@@ -162,6 +162,11 @@ class Objective:
         """The largest |⟨A_r, ·⟩| at s·M + Σ_j w_j·v_j·v_jᵀ."""
         return max(self._query(Block.largest_value, directions, scale, coefs))
 
+    def mean_size(self, directions: NDArray, coefs: NDArray) -> float:
+        """The weighted mean of |⟨A_r, Σ_j w_j·v_j·v_jᵀ⟩| over the terms."""
+        total, weight = np.sum(self._query(Block.value_sizes, directions, coefs), axis=0)
+        return float(total / weight)
+
     def response_sizes(self, directions: NDArray) -> NDArray:
         """The weighted mean of |v_jᵀA_r v_j| over the terms, for every direction."""
         parts = self._query(Block.response_sizes, directions)
@@ -176,12 +181,12 @@ class Objective:
         The scatter is a matrix in the coordinates of Y, for any D.
         """
         parts = self._query(Block.evaluate, with_scatter, Y, basis)
-        return self._merged(parts, self.regularizer.value_of(Y, _gram(basis)))
+        return self._merged(parts, self.regularizer.value_of(Y, basis))
 
     def gradient_at(self, Y: NDArray, at: Evaluation, basis: NDArray | None = None) -> NDArray:
         """The gradient of the objective in Y, ∇R − scatter, given the evaluation at Y."""
         assert isinstance(at.scatter, np.ndarray)
-        return self.regularizer.gradient(Y, _gram(basis)) - at.scatter
+        return self.regularizer.gradient(Y, basis) - at.scatter
 
     def hessian_at(self, Y: NDArray, N: NDArray, basis: NDArray | None = None) -> NDArray:
         """The Hessian of the objective at Y applied to N, with the shape of Y."""
@@ -192,7 +197,7 @@ class Objective:
         if not is_alone:
             changes = self.loss.merge_change(np.array(values), np.array(slopes))
             hessian -= weighted_sum(changes, scatters)
-        return hessian + self.regularizer.hessian(N, _gram(basis))
+        return hessian + self.regularizer.hessian(N, basis)
 
     def absolute_scatter_at(self, Y: NDArray, basis: NDArray | None = None) -> NDArray:
         """Σ |u_r|·|A_r| at Y, or a multiple of Σ |A_r| if that is zero, with the shape of Y."""
@@ -253,7 +258,3 @@ def weighted_sum(factors: NDArray, arrays: Sequence[NDArray]) -> NDArray:
     """Σ_b factors_b·arrays_b in float64, in this order."""
     terms = (f * array.astype(np.float64) for f, array in zip(factors, arrays, strict=True))
     return reduce(np.add, terms)
-
-
-def _gram(basis: NDArray | None) -> NDArray | None:
-    return None if basis is None else basis.T @ basis

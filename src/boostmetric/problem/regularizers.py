@@ -62,6 +62,11 @@ class Regularizer(ABC):
         """Convert the absolute alpha for matrices A_r to that for matrices A_r·unit."""
 
     @property
+    def multiple(self) -> float:
+        """R is smallest at this multiple of the identity, from which fits start."""
+        return 0.0
+
+    @property
     @abstractmethod
     def threshold(self) -> float:
         """A direction lowers the objective if its eigenvalue in `reduce` exceeds this."""
@@ -83,15 +88,15 @@ class Regularizer(ABC):
         """R(s·M + Σ_j w_j·v_j·v_jᵀ) as a function of s and w, for unit directions (D, k)."""
 
     @abstractmethod
-    def value_of(self, matrix: NDArray, gram: NDArray | None = None) -> float:
-        """R(B·Y·Bᵀ) for a symmetric Y and gram = BᵀB; B = I if None."""
+    def value_of(self, matrix: NDArray, basis: NDArray | None = None) -> float:
+        """R(B·Y·Bᵀ) for a symmetric Y and a basis B of shape (D, d); B = I if None."""
 
     @abstractmethod
-    def gradient(self, matrix: NDArray, gram: NDArray | None = None) -> NDArray:
+    def gradient(self, matrix: NDArray, basis: NDArray | None = None) -> NDArray:
         """The gradient of `value_of` in Y, of the shape of Y."""
 
     @abstractmethod
-    def hessian(self, change: NDArray, gram: NDArray | None = None) -> NDArray | float:
+    def hessian(self, change: NDArray, basis: NDArray | None = None) -> NDArray | float:
         """The Hessian of `value_of` applied to a change of Y, with the shape of Y, or 0."""
 
     @abstractmethod
@@ -138,13 +143,13 @@ class Trace(Regularizer):
         slopes = np.append(self.strength * M.trace, np.full(directions.shape[1], self.strength))
         return lambda s, w: (float(slopes[0] * s + slopes[1:] @ w), slopes)
 
-    def value_of(self, matrix: NDArray, gram: NDArray | None = None) -> float:
-        return self.strength * float(np.trace(matrix) if gram is None else np.sum(gram * matrix))
+    def value_of(self, matrix: NDArray, basis: NDArray | None = None) -> float:
+        return self.strength * trace_of(matrix, basis)
 
-    def gradient(self, matrix: NDArray, gram: NDArray | None = None) -> NDArray:
-        return self.strength * (np.eye(len(matrix)) if gram is None else gram)
+    def gradient(self, matrix: NDArray, basis: NDArray | None = None) -> NDArray:
+        return self.strength * gram_of(basis, len(matrix))
 
-    def hessian(self, change: NDArray, gram: NDArray | None = None) -> float:
+    def hessian(self, change: NDArray, basis: NDArray | None = None) -> float:
         return 0.0
 
     def smallest(self, scatter: NDArray, budget: float = math.inf) -> float:
@@ -210,14 +215,17 @@ class Frobenius(Regularizer):
 
         return penalty
 
-    def value_of(self, matrix: NDArray, gram: NDArray | None = None) -> float:
-        return float(np.sum(matrix * self.hessian(matrix, gram))) / 2
+    def value_of(self, matrix: NDArray, basis: NDArray | None = None) -> float:
+        return float(np.sum(matrix * self.hessian(matrix, basis))) / 2
 
-    def gradient(self, matrix: NDArray, gram: NDArray | None = None) -> NDArray:
-        return self.hessian(matrix, gram)
+    def gradient(self, matrix: NDArray, basis: NDArray | None = None) -> NDArray:
+        return self.hessian(matrix, basis)
 
-    def hessian(self, change: NDArray, gram: NDArray | None = None) -> NDArray:
-        return self.strength * (change if gram is None else gram @ change @ gram)
+    def hessian(self, change: NDArray, basis: NDArray | None = None) -> NDArray:
+        if basis is None:
+            return self.strength * change
+        gram = basis.T @ basis
+        return self.strength * (gram @ change @ gram)
 
     def smallest(self, scatter: NDArray, budget: float = math.inf) -> float:
         """−‖G₊‖²/(2·alpha) for the positive part G₊ of the scatter, at M = G₊/alpha."""
@@ -225,6 +233,89 @@ class Frobenius(Regularizer):
         if square == 0:
             return 0.0
         return -square / (2 * self.strength) if self.strength > 0 else -math.inf
+
+
+@dataclass(frozen=True, repr=False)
+class Shrinkage(Frobenius):
+    """R(M) = alpha/2·‖M − c·I‖²_F, which favors metrics close to the one before learning.
+
+    A large alpha yields a multiple of the Euclidean metric (in the space of the starting
+    transformation) instead of M = 0, and directions on which the comparisons have little effect
+    keep the eigenvalue c. Therefore it does the least harm if there are few comparisons. Fits start
+    from M = c·I, which has full rank, so at most 600 features are supported.
+
+    The unit of a relative alpha is that of `Frobenius`, so that both agree for c = 0.
+
+    Parameters
+    ----------
+    alpha : float or None, default=None
+        Absolute strength. None uses the relative alpha of the estimator.
+    center : float or None, default=None
+        c. None uses the c for which the weighted mean of |⟨A_r, c·I⟩| over the comparisons is 1: it
+        depends neither on the scale of the features nor on the number of comparisons, and a loss
+        that changes around margins of ±1 is neither saturated nor linear there.
+
+    Examples
+    --------
+    >>> Shrinkage(0.5, center=1.0).value_of(np.diag([3.0, 1.0]))
+    1.0
+    """
+
+    center: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_valid = self.center is None or 0 <= self.center < math.inf
+        check_parameter("center", self.center, is_valid, "None or a float in the range [0.0, inf)")
+
+    @property
+    def multiple(self) -> float:
+        assert self.center is not None
+        return self.center
+
+    @property
+    def threshold(self) -> float:
+        return -self.strength * self.multiple
+
+    # The Frobenius norm plus alpha·c·(c·D/2 − Tr M).
+
+    def value(self, M: Sum) -> float:
+        return super().value(M) + self._rest(M.trace, M.n_features)
+
+    def along(self, M: Sum, direction: NDArray) -> tuple[float, float]:
+        price, curvature = super().along(M, direction)
+        return price + self.threshold, curvature
+
+    def on_slice(self, M: Sum, directions: NDArray) -> SlicePenalty:
+        norm = super().on_slice(M, directions)
+        traces = np.append(M.trace, np.ones(directions.shape[1]))
+
+        def penalty(s: float, w: NDArray) -> tuple[float, NDArray]:
+            value, slopes = norm(s, w)
+            rest = self._rest(float(traces @ np.append(s, w)), M.n_features)
+            return value + rest, slopes + self.threshold * traces
+
+        return penalty
+
+    def value_of(self, matrix: NDArray, basis: NDArray | None = None) -> float:
+        n_features = len(matrix if basis is None else basis)
+        return super().value_of(matrix, basis) + self._rest(trace_of(matrix, basis), n_features)
+
+    def gradient(self, matrix: NDArray, basis: NDArray | None = None) -> NDArray:
+        return self.hessian(matrix, basis) + self.threshold * gram_of(basis, len(matrix))
+
+    def smallest(self, scatter: NDArray, budget: float = math.inf) -> float:
+        """Completing the square: the minimum is at the positive part of c·I + G/alpha."""
+        shifted = scatter - self.threshold * np.eye(len(scatter))
+        return super().smallest(shifted) + self._rest(0.0, len(scatter))
+
+    def _rest(self, trace: float, n_features: int) -> float:
+        return self.strength * self.multiple * (self.multiple * n_features / 2 - trace)
+
+    def __repr__(self) -> str:
+        given = {"alpha": self.alpha, "center": self.center}
+        shown = (f"{name}={value:g}" for name, value in given.items() if value is not None)
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -238,5 +329,20 @@ class UnitTrace(Trace):
         return 0.0  # the linear program keeps the trace at 1
 
 
-REGULARIZERS: dict[str, type[Regularizer]] = {"trace": Trace, "frobenius": Frobenius}
+REGULARIZERS: dict[str, type[Regularizer]] = {
+    "trace": Trace,
+    "frobenius": Frobenius,
+    "shrinkage": Shrinkage,
+}
 """The regularizers by name."""
+
+
+def gram_of(basis: NDArray | None, size: int) -> NDArray:
+    """BᵀB for a basis B; None is the identity of this size."""
+    gram: NDArray = np.eye(size) if basis is None else basis.T @ basis
+    return gram
+
+
+def trace_of(matrix: NDArray, basis: NDArray | None) -> float:
+    """Tr(B·Y·Bᵀ); None is the identity."""
+    return float(np.trace(matrix) if basis is None else np.sum((basis.T @ basis) * matrix))

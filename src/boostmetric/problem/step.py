@@ -8,8 +8,9 @@ from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigh
 
-from boostmetric.metric import Metric
+from boostmetric.metric import Metric, fix_signs
 
 EPOCHS = count()
 """Numbers of epochs, unique in this process. An epoch is a sequence of consecutive steps."""
@@ -22,8 +23,8 @@ class Step:
     Parameters
     ----------
     directions : array of shape (D, k), unit columns
-    coefs : array of shape (k,), nonnegative, in float64. Directions with coefficient 0 stay in the
-        step, because rounding of sums depends on the number of columns
+    coefs : array of shape (k,) in float64, such that M stays positive semidefinite. Directions with
+        coefficient 0 stay in the step, because rounding of sums depends on the number of columns
     scale : factor of all earlier coefficients
     """
 
@@ -65,7 +66,17 @@ class Sum:
 
     @cached_property
     def metric(self) -> Metric:
-        """M as a Metric, without directions with coefficient 0."""
+        """M as a Metric, without directions with coefficient 0.
+
+        After steps with negative coefficients, its directions are the eigenvectors of M.
+        """
+        if any((step.coefs < 0).any() for step in self.steps):
+            assert self.matrix is not None
+            values, vectors = eigh(self.matrix)
+            # In float64, eigenvalues that are 0 have rounding errors of this size.
+            kept = values > 1e-12 * values[-1]
+            columns = fix_signs(vectors[:, kept])
+            return Metric(np.ascontiguousarray(columns, dtype=self.dtype), values[kept])
         directions, coefs = [np.empty((self.n_features, 0), dtype=self.dtype)], np.empty(0)
         for step in self.steps:
             directions.append(step.directions)

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigh
 
+from boostmetric.metric import fix_signs
 from boostmetric.problem import Evaluation, Objective, Step
 from boostmetric.solvers.certificate import lower_bound
 from boostmetric.solvers.eigen import find_directions
@@ -159,15 +161,42 @@ def leading_directions(
     return values, vectors.astype(objective.dtype), replace(memory, basis=basis)
 
 
+def conjugate_root(matrix: NDArray, descent: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """The root Q of a metric M = Q·Qᵀ for which Qᵀ·descent·Q is diagonal, and the slopes.
+
+    M = Σ_j q_j·q_jᵀ, so M stays positive semidefinite if the coefficient of each q_j·q_jᵀ changes
+    from 1 to any nonnegative number, independently of the others. The first-order effects of the
+    changes do not interact.
+
+    Returns
+    -------
+    directions : array of shape (D, r), the q_j divided by their lengths
+    coefs : array of shape (r,), the squared lengths
+    slopes : array of shape (r,), increasing in their products with `coefs`: the derivatives of the
+        objective in the coefficients, times −1
+    """
+    values, vectors = eigh(matrix)
+    kept = values > 1e-12 * values[-1]  # the others are rounding errors
+    root = vectors[:, kept] * np.sqrt(values[kept])
+    products, rotation = eigh(root.T @ descent @ root)
+    Q = fix_signs(root @ rotation)
+    coefs = np.einsum("dr,dr->r", Q, Q)
+    return Q / np.sqrt(coefs), coefs, products / coefs
+
+
 def without_null_directions(
     objective: Objective, directions: NDArray, coefs: NDArray
 ) -> tuple[NDArray, NDArray, NDArray]:
     """Directions with responses above rounding level, their coefficients and typical responses.
 
-    The others are null directions of the data: constant or linearly dependent features.
+    The others are null directions of the data: constant or linearly dependent features. They are
+    kept if the regularizer shrinks M toward a multiple of the identity, not toward 0.
     """
     if not directions.shape[1]:
         return directions, coefs, np.empty(0)
     sizes = objective.response_sizes(directions)
+    if objective.regularizer.multiple > 0:
+        # The sizes are units of a search, in which those of null directions must not be extreme.
+        return directions, coefs, np.maximum(sizes, 1e-3 * sizes.max())
     kept = sizes > 8 * np.finfo(objective.dtype).eps * sizes.max()
     return np.ascontiguousarray(directions[:, kept]), coefs[kept], sizes[kept]

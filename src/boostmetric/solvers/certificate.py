@@ -149,7 +149,7 @@ def _repaired_bound(
     """The bound from a point, or a better one from a nearby point whose scatter is feasible."""
     bound = _bound(objective, point, value)
     threshold = objective.regularizer.threshold
-    if point is None or threshold == 0:
+    if point is None or threshold <= 0:
         return bound
     values, vectors = eigh(point.scatter)
     excess = np.maximum(values - threshold, 0)

@@ -113,11 +113,12 @@ def best_on_slice(
     sizes: NDArray,
     tolerances: NDArray,
     free_scale: bool,
+    lower: NDArray | None = None,
 ) -> SliceMinimum:
     """Minimize over 0 ≤ w ≤ upper and, if `free_scale`, 0 ≤ s ≤ 1, from w = start and s = 1.
 
-    Otherwise s = 0: M consists of these directions only. The search ends when no projected slope
-    exceeds its tolerance.
+    Otherwise s = 0: M consists of these directions only. `lower` replaces the 0 in the bounds. The
+    search ends when no projected slope exceeds its tolerance.
 
     Parameters
     ----------
@@ -126,11 +127,13 @@ def best_on_slice(
     sizes : array of shape (k,), the typical responses to the directions. The search uses their
         inverses as units, so that unit changes have similar effects on the margins
     tolerances : array of shape (1 + k,), for s and w
+    lower : array of shape (1 + k,), the smallest s and w; zeros if None
     """
     evaluate = objective.on_slice(directions, free_scale)
     first = 0 if free_scale else 1  # the variables are (s, w) or w
     units = np.append(1.0, 1 / sizes)[first:]
     highest = np.append(1.0, upper)[first:] / units
+    lowest = np.zeros(len(units)) if lower is None else lower[first:] / units
     # On separable comparisons the exponential loss has no minimum; coefficients times squared
     # differences, which are at most 4·D, must not overflow in float32. (A finite bound for L-BFGS-B
     # would change its path on all other problems.)
@@ -149,7 +152,7 @@ def best_on_slice(
 
     def stop(z: NDArray) -> None:
         # The projected gradient of L-BFGS-B is small for small coefficients, whatever the slope.
-        down, up = np.where(z > 0, ascent, 0), np.where(z < highest, -ascent, 0)
+        down, up = np.where(z > lowest, ascent, 0), np.where(z < highest, -ascent, 0)
         if (np.maximum(down, up) <= tolerances[first:]).all():
             raise StopIteration
 
@@ -158,14 +161,14 @@ def best_on_slice(
         np.append(1.0, start)[first:] / units,
         jac=True,
         method="L-BFGS-B",
-        bounds=[(0, high) for high in highest],
+        bounds=list(zip(lowest, highest, strict=True)),
         callback=stop,
         options={"maxcor": 20, "maxfun": 100, "ftol": 1e-15, "gtol": 0.0},
     )
     point = np.minimum(minimum.x * units, limit)
     # Coefficients whose contribution to the margins is negligible are rounding errors; with them
     # the rank would depend on the processor.
-    contributions = point[1 - first :] * sizes
+    contributions = np.abs(point[1 - first :]) * sizes
     point[1 - first :][contributions <= 1e-12 * contributions.max(initial=0.0)] = 0
     if not np.array_equal(point, np.append(last.scale, last.coefs)[first:]):
         # The search ended at an earlier point, or coefficients were dropped.

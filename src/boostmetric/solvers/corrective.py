@@ -13,6 +13,7 @@ from boostmetric.solvers.base import (
     Proposal,
     Schedule,
     Solver,
+    conjugate_root,
     leading_directions,
     without_null_directions,
 )
@@ -52,6 +53,13 @@ class TotallyCorrective(Solver):
             if root is not None:
                 old = (root / np.linalg.norm(root, axis=0)).astype(objective.dtype)
                 coefs = np.einsum("dr,dr->r", root, root)
+            elif objective.regularizer.multiple > 0:
+                # M has full rank, so its directions matter more than the new ones.
+                assert objective.M.matrix is not None
+                assert isinstance(now.scatter, np.ndarray)
+                descent = -objective.gradient_at(objective.M.matrix, now)
+                old, coefs, _ = conjugate_root(objective.M.matrix, descent)
+                old = old.astype(objective.dtype)
         nothing = Proposal(None, memory, k, float(values[0]), n_evaluations)
         # 3) coefficients of all directions
         directions, coefs, sizes = without_null_directions(

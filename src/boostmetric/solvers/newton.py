@@ -107,13 +107,17 @@ def conjugate_gradients(
 def scatter_axes(
     objective: Objective, Y: NDArray, basis: NDArray | None = None
 ) -> tuple[NDArray, NDArray]:
-    """Eigenpairs of the absolute scatter, without null directions of the data.
+    """Eigenpairs of the absolute scatter, without null directions of the data, if M = 0 there.
 
     They are in units of its largest entry: if all comparisons are satisfied, it may be so small
     that the inverse roots of its eigenvalues, which whiten points, have no finite squares.
     """
     scatter = objective.absolute_scatter_at(Y, basis)
     values, vectors = eigh(scatter / np.abs(scatter).max())
+    if objective.regularizer.multiple > 0:
+        # Null directions have a curvature, that of the regularizer. These are only coordinates, so
+        # any positive value is valid; this one keeps the condition of the whitening below 1e3.
+        return np.maximum(values, 1e-6 * values[-1]), vectors
     used = values > 16 * np.finfo(objective.dtype).eps * values[-1]
     return values[used], vectors[:, used]
 

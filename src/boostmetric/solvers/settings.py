@@ -88,7 +88,10 @@ class SolverSettings:
         R = REGULARIZERS[regularizer]() if isinstance(regularizer, str) else regularizer
         if solver == "auto":
             solver = F.solvers[0] if F.solvers else SOLVERS[0]
-        name = next((name for name, kind in REGULARIZERS.items() if isinstance(R, kind)), "")
+        # The last one that matches is the most specific class.
+        name = next(
+            (name for name in reversed(REGULARIZERS) if isinstance(R, REGULARIZERS[name])), ""
+        )
         for parameter, value, supported in (
             ("solver", solver, F.solvers),
             ("regularizer", name, F.regularizers),

@@ -11,6 +11,7 @@ from boostmetric.solvers.base import (
     Memory,
     Proposal,
     Solver,
+    conjugate_root,
     leading_directions,
     without_null_directions,
 )
@@ -20,6 +21,7 @@ from boostmetric.solvers.coefficients import (
     is_bounded,
     line_search,
 )
+from boostmetric.solvers.eigen import leading_eigenpairs
 
 MIN_RELATIVE_DECREASE = 1e-4
 """A batch that lowers the objective by a smaller share ends the fit (`Status.STALLED`)."""
@@ -31,12 +33,17 @@ class Stagewise(Solver):
     With a batch size k > 1, add k eigenvectors and optimize their coefficients together. A common
     factor s ≤ 1 of all older coefficients is optimized with them, because earlier steps may have
     gone too far.
+
+    If the regularizer shrinks M toward a multiple of the identity, M starts from there, and a step
+    also decreases M along directions with the steepest slopes, instead of the common factor.
     """
 
     def propose(
         self, objective: Objective, now: Evaluation, memory: Memory, limit: int
     ) -> Proposal:
         """The next step from M, with at most `limit` new directions."""
+        if objective.regularizer.multiple > 0:
+            return self._grow_and_shrink(objective, now, memory, limit)
         k = min(self.batch_size, limit)
         # 1) leading eigenvectors of the scatter
         values, vectors, memory = leading_directions(self, objective, now, memory, k)
@@ -75,4 +82,45 @@ class Stagewise(Solver):
             n_evaluations=best.n_evaluations,
             is_bounded=is_bounded(objective, new, best.coefs),
             is_stalled=decrease < MIN_RELATIVE_DECREASE * abs(now.value),
+        )
+
+    def _grow_and_shrink(
+        self, objective: Objective, now: Evaluation, memory: Memory, limit: int
+    ) -> Proposal:
+        """The next step from an M of full rank, along at most `limit` directions."""
+        k, matrix = min(self.batch_size, limit), objective.M.matrix
+        assert matrix is not None
+        # 1) the k steepest directions along which M may increase, or decrease until it is singular
+        descent = -objective.gradient_at(matrix, now)
+        gains, growing = leading_eigenpairs(descent, k)
+        shrinking, coefs, slopes = conjugate_root(matrix, descent)
+        directions = np.column_stack([growing, shrinking])
+        slopes, lower = np.append(gains, -slopes), np.append(np.zeros(len(gains)), -coefs)
+        steepest = np.argsort(-slopes, kind="stable")[:k]
+        steepest = steepest[slopes[steepest] > 0]
+        nothing = Proposal(None, memory, k, float(gains[0]))
+        if not steepest.size:
+            return nothing
+        new = np.ascontiguousarray(directions[:, steepest], dtype=objective.dtype)
+        new, start, sizes = without_null_directions(objective, new, np.zeros(steepest.size))
+        # 2) their coefficients
+        accuracy = 0.3 * max(float(slopes[steepest[0]]), 1e-9 * memory.alpha_max)
+        best = best_on_slice(
+            objective,
+            new,
+            start,
+            UNBOUNDED_GAIN * max(1.0, now.largest) / sizes,
+            sizes,
+            np.full(1 + len(start), accuracy),
+            free_scale=True,
+            lower=np.append(1.0, lower[steepest]),
+        )
+        decrease = now.value - best.value
+        if not decrease > np.finfo(np.float64).eps * abs(now.value):
+            return nothing
+        return replace(
+            nothing,
+            step=Step(new, best.coefs),
+            n_evaluations=best.n_evaluations,
+            is_stalled=k > 1 and decrease < MIN_RELATIVE_DECREASE * abs(now.value),
         )
