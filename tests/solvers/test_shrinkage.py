@@ -74,7 +74,7 @@ def test_stagewise_fit_decreases_to_the_optimum(batch_size: int, loss: str) -> N
     fit = boost(*data, loss, regularizer="shrinkage", **options)
     assert all(later.objective < now.objective for now, later in pairwise(fit.history))
     value, M = exact_optimum(data, loss, fit)
-    assert fit.objective() == pytest.approx(value, rel=2e-3)
+    assert fit.objective() == pytest.approx(value, rel=5e-3)
     # Some eigenvalues are below the center, so M must have decreased from c·I.
     assert np.linalg.eigvalsh(M)[0] < 0.9 * center_of(fit)
     assert np.linalg.eigvalsh(fit.metric.matrix)[0] >= 0

@@ -67,6 +67,11 @@ class Regularizer(ABC):
         return 0.0
 
     @property
+    def curvature(self) -> float:
+        """The second derivative of R along any unit direction."""
+        return 0.0
+
+    @property
     @abstractmethod
     def threshold(self) -> float:
         """A direction lowers the objective if its eigenvalue in `reduce` exceeds this."""
@@ -179,6 +184,10 @@ class Frobenius(Regularizer):
     @staticmethod
     def in_units(alpha: float, unit: float) -> float:
         return alpha * unit * unit
+
+    @property
+    def curvature(self) -> float:
+        return self.strength
 
     @property
     def threshold(self) -> float:

@@ -185,18 +185,25 @@ def conjugate_root(matrix: NDArray, descent: NDArray) -> tuple[NDArray, NDArray,
 
 
 def without_null_directions(
-    objective: Objective, directions: NDArray, coefs: NDArray
+    objective: Objective, now: Evaluation, directions: NDArray, coefs: NDArray
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """Directions with responses above rounding level, their coefficients and typical responses.
+    """Directions with responses above rounding level, their coefficients and typical effects.
 
     The others are null directions of the data: constant or linearly dependent features. They are
     kept if the regularizer shrinks M toward a multiple of the identity, not toward 0.
+
+    The effect of a direction is its typical response, at least the root of the regularizer's
+    curvature per dual: both are the same multiple of the root of a second derivative. A search in
+    units of the responses alone would fail along directions with tiny responses.
     """
     if not directions.shape[1]:
         return directions, coefs, np.empty(0)
     sizes = objective.response_sizes(directions)
+    largest = sizes.max()
+    kept = sizes > 8 * np.finfo(objective.dtype).eps * largest
     if objective.regularizer.multiple > 0:
-        # The sizes are units of a search, in which those of null directions must not be extreme.
-        return directions, coefs, np.maximum(sizes, 1e-3 * sizes.max())
-    kept = sizes > 8 * np.finfo(objective.dtype).eps * sizes.max()
+        kept[:] = True
+        sizes = np.maximum(sizes, 1e-6 * largest)  # also without curvature
+    if now.dual_sum > 0:
+        sizes = np.hypot(sizes, math.sqrt(objective.regularizer.curvature / now.dual_sum))
     return np.ascontiguousarray(directions[:, kept]), coefs[kept], sizes[kept]

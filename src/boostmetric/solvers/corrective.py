@@ -63,7 +63,7 @@ class TotallyCorrective(Solver):
         nothing = Proposal(None, memory, k, float(values[0]), n_evaluations)
         # 3) coefficients of all directions
         directions, coefs, sizes = without_null_directions(
-            objective, np.column_stack([old, new]), np.append(coefs, np.zeros(new.shape[1]))
+            objective, now, np.column_stack([old, new]), np.append(coefs, np.zeros(new.shape[1]))
         )
         if not directions.shape[1]:  # M = 0, possibly after a Newton step
             if value < now.value:

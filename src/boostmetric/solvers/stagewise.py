@@ -64,7 +64,7 @@ class Stagewise(Solver):
             )
         # 3) the coefficients of a batch; without a new direction, only the factor s is optimized
         new = vectors[:, excess > 0]
-        new, start, sizes = without_null_directions(objective, new, np.zeros(new.shape[1]))
+        new, start, sizes = without_null_directions(objective, now, new, np.zeros(new.shape[1]))
         if not new.size and not objective.M.steps:
             return nothing
         # The slopes that remain, relative to the excess that led to the batch.
@@ -102,7 +102,7 @@ class Stagewise(Solver):
         if not steepest.size:
             return nothing
         new = np.ascontiguousarray(directions[:, steepest], dtype=objective.dtype)
-        new, start, sizes = without_null_directions(objective, new, np.zeros(steepest.size))
+        new, start, sizes = without_null_directions(objective, now, new, np.zeros(steepest.size))
         # 2) their coefficients
         accuracy = 0.3 * max(float(slopes[steepest[0]]), 1e-9 * memory.alpha_max)
         best = best_on_slice(
