@@ -19,10 +19,21 @@ from boostmetric.data.dask_points import DaskPoints, collect, content_of, is_col
 from boostmetric.data.points import Points
 from boostmetric.engines import Dask, as_engine, single_blas_thread
 from boostmetric.estimators.base import LearnedMetric
-from boostmetric.estimators.callbacks import CallbackSupportMixin, Monitor, with_callbacks
+from boostmetric.estimators.callbacks import (
+    CallbackSupportMixin,
+    Monitor,
+    logger,
+    show_log,
+    with_callbacks,
+)
 from boostmetric.estimators.checkpoint import Checkpoint, digest, settings_of
 from boostmetric.estimators.early_stopping import HeldOut
-from boostmetric.estimators.initial import CENTERING, as_components, starting_transformation
+from boostmetric.estimators.initial import (
+    CENTERING,
+    as_components,
+    choose_init,
+    starting_transformation,
+)
 from boostmetric.estimators.passes import Pass, run_passes
 from boostmetric.estimators.settings import Settings
 from boostmetric.estimators.training_data import TrainingData
@@ -271,8 +282,9 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
             # 2) start: a transformation, or the metric of an earlier fit, in its last pass
             start: Metric | None = None
             if resumed is None:
+                self._choose_init(settings, data)
                 base = starting_transformation(
-                    settings.init, points, data.labels, data.weights, settings.n_components
+                    self.init_, points, data.labels, data.weights, settings.n_components
                 )
             else:
                 base, start = resumed
@@ -306,6 +318,20 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         if failure is not None:
             raise failure
         return self
+
+    def _choose_init(self, settings: Settings, data: TrainingData) -> None:
+        """Set `init_`, and `init_errors_` if there is a choice."""
+        self.init_ = settings.init
+        if isinstance(settings.init, str) and settings.init == "auto":
+            self.init_, self.init_errors_ = choose_init(
+                data.points, data.labels, data.weights, data.comparisons
+            )
+            if settings.verbose:
+                show_log()
+                errors = ", ".join(f"{name} {e:.4f}" for name, e in self.init_errors_.items())
+                logger.info(
+                    "init=%r has been chosen; errors before learning: %s", self.init_, errors
+                )
 
     def _open_checkpoint(
         self, path: Path, data: TrainingData, base: NDArray | None, start: Metric | None

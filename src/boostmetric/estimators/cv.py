@@ -20,7 +20,7 @@ from boostmetric.estimators.base import LearnedMetric
 from boostmetric.estimators.boostmetric import BoostMetric
 from boostmetric.estimators.callbacks import logger, show_log
 from boostmetric.estimators.early_stopping import hold_out_points
-from boostmetric.estimators.initial import starting_transformation
+from boostmetric.estimators.initial import choose_init, starting_transformation
 from boostmetric.estimators.passes import one_pass
 from boostmetric.estimators.settings import CHECKS, COUNT, SOLVER_PARAMETERS, Settings
 from boostmetric.estimators.training_data import TrainingData
@@ -327,7 +327,10 @@ class Split:
 
 def start_of(settings: Settings, X: NDArray, y: NDArray) -> NDArray | None:
     """Compute the starting transformation in the dtype of X."""
-    base = starting_transformation(settings.init, X, y)
+    init = settings.init
+    if isinstance(init, str) and init == "auto":
+        init, _ = choose_init(X, y)
+    base = starting_transformation(init, X, y)
     return None if base is None else base.astype(X.dtype)
 
 
