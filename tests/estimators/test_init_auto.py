@@ -15,6 +15,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from boostmetric import BoostMetric, Comparisons
 from boostmetric.estimators import initial
 from boostmetric.estimators.initial import choose_init, starting_transformation
+from boostmetric.evaluation import knn
 
 Labeled = tuple[NDArray, NDArray]
 
@@ -81,6 +82,7 @@ def test_errors_are_those_of_a_classifier() -> None:
         test, train = folds == fold, folds != fold
         scale = np.diag(1 / X.std(axis=0))
         whiten = starting_transformation("whiten", X[train], y[train])
+        assert isinstance(whiten, np.ndarray)
         for name, L in (("none", np.eye(13)), ("scale", scale), ("whiten", whiten)):
             model = KNeighborsClassifier(3).fit(X[train] @ L.T, y[train])
             n_wrong[name] += int(np.sum(model.predict(X[test] @ L.T) != y[test]))
@@ -106,11 +108,10 @@ def test_large_data_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(initial, "MAX_QUERIES", 50)
     monkeypatch.setattr(initial, "MAX_ROWS", 100)
     queried = []
-    majority = initial.majority
 
     def count(neighbors: NDArray, ties: str) -> NDArray:
         queried.append(len(neighbors))
-        return majority(neighbors, ties)
+        return knn.majority(neighbors, ties)
 
     monkeypatch.setattr(initial, "majority", count)
     assert choose_init(*noisy(np.random.default_rng(0)))[0] == "scale"

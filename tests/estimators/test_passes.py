@@ -34,8 +34,8 @@ def run(data: TrainingData, base: NDArray | None, **parameters: Any) -> list[Pas
     learner = BoostMetric(**parameters)
     settings = Settings.from_params(learner.get_params(deep=False))
     # Not a scikit-learn estimator, because callbacks would require a call of `fit`.
-    fitted = SimpleNamespace(verbose=0, max_iter=learner.max_iter)
-    monitor = Monitor(fitted, lambda metric: {}, settings.n_passes, 0, {})
+    fitted, max_iter = SimpleNamespace(verbose=0), settings.solver.max_iter
+    monitor = Monitor(fitted, lambda metric: {}, settings.n_passes, max_iter, 0, {})
     with Local(1) as engine:
         passes, error = run_passes(data, base, settings, engine, monitor)
     assert error is None

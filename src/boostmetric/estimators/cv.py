@@ -29,12 +29,13 @@ from boostmetric.metric import Metric
 from boostmetric.problem import Comparisons
 from boostmetric.solvers import Boosting, Status
 
-_HINGE = {"loss": "squared_hinge", "alpha": 1e-4, "max_iter": 300}
+_BASE: dict[str, Any] = {"regularizer": "trace", "max_iter": 300, "init": None, "n_neighbors": 3}
+_HINGE: dict[str, Any] = {**_BASE, "loss": "squared_hinge", "alpha": 1e-4, "n_passes": 1}
 
 RECIPE: tuple[dict[str, Any], ...] = (
     {**_HINGE, "n_neighbors": 10, "n_passes": 3},
     {**_HINGE, "n_passes": 3},
-    {"loss": "logistic", "max_iter": 300, "n_passes": 3},
+    {**_BASE, "loss": "logistic", "alpha": 1e-7, "n_passes": 3},
     {**_HINGE, "n_neighbors": (5, 10), "n_passes": 3, "init": "whiten"},
     {**_HINGE, "init": "lda"},
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 from boostmetric._validation import check_parameter, is_count, is_real
 from boostmetric.estimators.initial import INITS
 from boostmetric.neighbors import Index, check_index
-from boostmetric.problem import Trace
-from boostmetric.solvers import SolverSettings
+from boostmetric.problem import LOSSES, REGULARIZERS, Frobenius, Hinge, Regularizer, Trace
+from boostmetric.solvers import DEFAULT_ALPHA, SolverSettings
 
 SOLVER_PARAMETERS = (
     *("loss", "solver", "regularizer", "alpha"),
@@ -24,8 +24,27 @@ SOLVER_PARAMETERS = (
 )
 """The parameters that `SolverSettings` checks."""
 
+DEFAULT_ALPHAS: tuple[tuple[type[Regularizer], float], ...] = (
+    (Frobenius, 1e-2),
+    (Trace, 1e-4),
+)
+"""The relative alpha of `alpha="auto"` for each regularizer, also if a subclass. Between 1e-3 and
+1e-1 the error changes by less than its spread over splits (`benchmarks/quality.py`)."""
+
+LARGE = 20_000
+"""Up to this number of points, "auto" is two passes with 5 targets and 10 impostors, and above one
+pass with 3 and 3. Many points need fewer neighbors, and time matters more."""
+
+AUTO_MAX_ITER, MAX_ITER = 48, 500
+"""The values of `max_iter="auto"`: three batches of 16 directions, or single directions."""
+
 COUNT = "an int in the range [1, inf)"
 FRACTION = "a float in the range (0.0, 1.0)"
+
+
+def is_auto(value: Any) -> bool:
+    """Whether a parameter is "auto"; it may also be an array."""
+    return isinstance(value, str) and value == "auto"
 
 
 def _is_fraction(value: Any) -> bool:
@@ -33,7 +52,7 @@ def _is_fraction(value: Any) -> bool:
 
 
 CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "n_passes": (is_count, COUNT),
+    "n_passes": (lambda value: is_auto(value) or is_count(value), f"'auto' or {COUNT}"),
     "n_iter_no_change": (is_count, COUNT),
     "early_stopping": (lambda value: isinstance(value, bool | np.bool_), "a bool"),
     "warm_start": (lambda value: isinstance(value, bool | np.bool_), "a bool"),
@@ -64,6 +83,7 @@ class Settings:
     """The parameters of an estimator in the form that a fit uses.
 
     `solver` contains the `SOLVER_PARAMETERS`; `n_targets` and `n_impostors` are `n_neighbors`.
+    `depends_on_data` contains the names of parameters that are "auto" and that `for_data` sets.
     """
 
     solver: SolverSettings
@@ -82,6 +102,7 @@ class Settings:
     n_jobs: int | None
     random_state: int | np.random.RandomState | None
     verbose: int
+    depends_on_data: frozenset[str] = frozenset()
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> Settings:
@@ -94,14 +115,20 @@ class Settings:
         """
         # 1) each parameter
         values = dict(params)
-        solver = SolverSettings.of(**{name: values.pop(name) for name in SOLVER_PARAMETERS})
+        early_stopping = values["early_stopping"]
+        given = {name: values.pop(name) for name in SOLVER_PARAMETERS}
+        solver = SolverSettings.of(**with_defaults(given, bool(early_stopping)))
         for name, (is_valid, expected) in CHECKS.items():
             check_parameter(name, values[name], is_valid(values[name]), expected)
-        given = values.pop("n_neighbors")
-        counts = (given, given) if np.ndim(given) == 0 else tuple(given)
+        automatic = {name for name in ("n_neighbors", "n_passes") if is_auto(values[name])}
+        values["n_passes"] = 1 if "n_passes" in automatic else values["n_passes"]
+        n_neighbors = values.pop("n_neighbors")
+        counts = (n_neighbors,) * 2 if np.ndim(n_neighbors) == 0 else tuple(n_neighbors)
+        if "n_neighbors" in automatic:
+            counts = (3, 3)
         are_valid = len(counts) == 2 and all(map(is_count, counts))
-        expected = f"{COUNT}, or a tuple of two (targets, impostors)"
-        check_parameter("n_neighbors", given, are_valid, expected)
+        expected = f"'auto', {COUNT}, or a tuple of two (targets, impostors)"
+        check_parameter("n_neighbors", n_neighbors, are_valid, expected)
         if values["index"] is not None:
             check_index(values["index"])
 
@@ -131,4 +158,57 @@ class Settings:
                 reason = f"directory '{path.parent}' is not writable"
             if reason is not None:
                 raise ValueError(f"checkpoint must be a writable file path; {reason}.")
-        return cls(solver=solver, n_targets=int(counts[0]), n_impostors=int(counts[1]), **values)
+        return cls(
+            solver=solver,
+            n_targets=int(counts[0]),
+            n_impostors=int(counts[1]),
+            depends_on_data=frozenset(automatic),
+            **values,
+        )
+
+    def for_data(self, n_samples: int, has_labels: bool) -> Settings:
+        """The settings with the parameters that depend on the data.
+
+        >>> from boostmetric import BoostMetric
+        >>> settings = Settings.from_params(BoostMetric().get_params())
+        >>> for n in (1000, 50_000):
+        ...     of_data = settings.for_data(n, has_labels=True)
+        ...     of_data.n_targets, of_data.n_impostors, of_data.n_passes
+        (5, 10, 2)
+        (3, 3, 1)
+        """
+        changes: dict[str, int] = {}
+        if "n_neighbors" in self.depends_on_data:
+            n_targets, n_impostors = (5, 10) if n_samples <= LARGE else (3, 3)
+            changes |= {"n_targets": n_targets, "n_impostors": n_impostors}
+        if "n_passes" in self.depends_on_data:
+            changes["n_passes"] = 2 if n_samples <= LARGE and has_labels else 1
+        return replace(self, **changes, depends_on_data=frozenset())  # type: ignore[arg-type]
+
+
+def with_defaults(given: Mapping[str, Any], early_stopping: bool) -> dict[str, Any]:
+    """Solver parameters without "auto" for regularizer, alpha and `max_iter`.
+
+    >>> given = {"loss": "hinge", "regularizer": "auto", "alpha": "auto", "max_iter": "auto"}
+    >>> with_defaults({**given, "solver": "auto", "directions_per_step": "auto"}, False)["max_iter"]
+    500
+    """
+    params = dict(given)
+    loss = LOSSES.get(params["loss"]) if isinstance(params["loss"], str) else params["loss"]
+    if is_auto(params["regularizer"]):
+        supported = getattr(loss, "regularizers", ())
+        params["regularizer"] = "frobenius" if "frobenius" in supported else "trace"
+    R = params["regularizer"]
+    kind = REGULARIZERS.get(R, Trace) if isinstance(R, str) else type(R)
+    if is_auto(params["alpha"]):
+        is_relative = getattr(R, "alpha", None) is None and not isinstance(loss, Hinge)
+        matching = (alpha for each, alpha in DEFAULT_ALPHAS if issubclass(kind, each))
+        params["alpha"] = next(matching, DEFAULT_ALPHA) if is_relative else DEFAULT_ALPHA
+    if is_auto(params["max_iter"]):
+        # Low rank takes many small steps, and a given batch size or held-out data end the fit.
+        solvers = getattr(loss, "solvers", ())
+        solver = solvers[0] if is_auto(params["solver"]) and solvers else params["solver"]
+        is_short = is_auto(params["directions_per_step"]) and not issubclass(kind, Trace)
+        is_short = is_short and solver == "stagewise" and not early_stopping
+        params["max_iter"] = AUTO_MAX_ITER if is_short else MAX_ITER
+    return params

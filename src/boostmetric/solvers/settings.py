@@ -6,7 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from boostmetric._validation import check_parameter, is_count, is_real
-from boostmetric.problem import LOSSES, REGULARIZERS, Hinge, Loss, Operator, Regularizer, as_loss
+from boostmetric.problem import (
+    LOSSES,
+    REGULARIZERS,
+    Hinge,
+    Loss,
+    Operator,
+    Regularizer,
+    Trace,
+    as_loss,
+)
 from boostmetric.solvers.corrective import FEW_FEATURES
 from boostmetric.solvers.eigen import EIGEN_SOLVERS, N_FOLLOWED
 from boostmetric.solvers.hinge import check_highs
@@ -128,9 +137,11 @@ class SolverSettings:
             return 4 if n_features <= FEW_FEATURES else 8
         # With few features a batch would contain most directions; with few comparisons the paper's
         # algorithm, one direction at a time, is fast enough.
-        if n_features < 16 or n_terms < 10_000:
+        if isinstance(self.regularizer, Trace) and (n_features < 16 or n_terms < 10_000):
             return 1
         if n_features > Operator.DENSE_UP_TO:
             return N_FOLLOWED
         # The responses to a batch are kept in memory: at most 2**25, 256 MB in float64.
-        return min(24, n_features // 2, max(N_FOLLOWED, (1 << 25) // n_terms))
+        # The Frobenius norm favors full rank, so a batch may contain all directions.
+        most = min(24, n_features // 2) if isinstance(self.regularizer, Trace) else 16
+        return min(most, max(N_FOLLOWED, (1 << 25) // n_terms))
