@@ -73,7 +73,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         down to 0, have little effect. "auto" is 1e-2, and 1e-4 for "trace".
     n_neighbors : int, (int, int) or "auto", default="auto"
         Number of targets and of impostors of each point. Only used with labels. "auto" is (5, 10)
-        for up to 20,000 points, and (3, 3) for more.
+        for up to 20,000 points, and (3, 3) for more; 3 if there are too
+        few points of a class, or outside of it.
     n_passes : int or "auto", default="auto"
         Number of neighbor searches. Each pass after the first one searches in the space learned by
         the pass before. Values above 1 require labels. "auto" is 2 for up to 20,000 points with
@@ -290,7 +291,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
                     for each in (y, sample_weight)
                 )
             data = TrainingData.validate(points, y, comparisons, sample_weight)
-            settings = settings.for_data(points.shape[0], data.labels is not None)
+            settings = settings.for_data(points.shape[0], data.labels)
             data.check_settings(settings)
 
             # 2) start: a transformation, or the metric of an earlier fit, in its last pass
@@ -430,7 +431,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         settings = Settings.from_params(self.get_params(deep=False))
         points = self._validate_points(X, reset=False)
         data = TrainingData.validate(points, y, comparisons)
-        settings = settings.for_data(points.shape[0], data.labels is not None)
+        settings = settings.for_data(points.shape[0], data.labels)
         metric = Metric.from_components(self.components_)
         mined = data.compare(points, replace(settings, index=None))
         return satisfied_share(metric, points, mined)

@@ -211,6 +211,7 @@ def _wrong_neighbors(
         for number, name in enumerate(names):
             if name == "whiten":
                 L = starting_transformation(name, points[~inside], known, w[~inside])
+                assert L is not None
                 image = images[None] @ L.T
             else:
                 image = images[name]

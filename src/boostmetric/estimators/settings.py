@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 
 from boostmetric._validation import check_parameter, is_count, is_real
 from boostmetric.estimators.initial import INITS
@@ -166,24 +167,29 @@ class Settings:
             **values,
         )
 
-    def for_data(self, n_samples: int, has_labels: bool) -> Settings:
+    def for_data(self, n_samples: int, labels: NDArray | csr_array | None) -> Settings:
         """The settings with the parameters that depend on the data.
 
         >>> from boostmetric import BoostMetric
         >>> settings = Settings.from_params(BoostMetric().get_params())
         >>> for n in (1000, 50_000):
-        ...     of_data = settings.for_data(n, has_labels=True)
+        ...     of_data = settings.for_data(n, np.arange(n) % 2)
         ...     of_data.n_targets, of_data.n_impostors, of_data.n_passes
         (5, 10, 2)
         (3, 3, 1)
         """
-        changes: dict[str, int] = {}
+        changes: dict[str, Any] = {}
         if "n_neighbors" in self.depends_on_data:
             n_targets, n_impostors = (5, 10) if n_samples <= LARGE else (3, 3)
+            if labels is not None and labels.ndim == 1:
+                # Too few points would raise a warning about numbers that nobody has set.
+                sizes = np.unique(labels, return_counts=True)[1]
+                n_targets = n_targets if sizes.min() > n_targets else 3
+                n_impostors = n_impostors if len(labels) - sizes.max() >= n_impostors else 3
             changes |= {"n_targets": n_targets, "n_impostors": n_impostors}
         if "n_passes" in self.depends_on_data:
-            changes["n_passes"] = 2 if n_samples <= LARGE and has_labels else 1
-        return replace(self, **changes, depends_on_data=frozenset())  # type: ignore[arg-type]
+            changes["n_passes"] = 2 if n_samples <= LARGE and labels is not None else 1
+        return replace(self, **changes, depends_on_data=frozenset())
 
 
 def with_defaults(given: Mapping[str, Any], early_stopping: bool) -> dict[str, Any]:
