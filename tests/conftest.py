@@ -31,20 +31,23 @@ SMOOTH = [name for name, loss in LOSSES.items() if "stagewise" in loss.solvers]
 """Names of the differentiable losses."""
 
 
+SIMPLE: dict[str, Any] = {
+    "regularizer": "trace",
+    "alpha": DEFAULT_ALPHA,
+    "n_neighbors": 3,
+    "n_passes": 1,
+    "max_iter": 500,
+    "init": None,
+}
+"""Parameters of `simple_learner`."""
+
+
 def simple_learner(loss: str | Loss = "logistic", **parameters: Any) -> BoostMetric:
     """A `BoostMetric` with fixed, simple settings instead of the default "auto".
 
     One pass on the features as they are, and a weak trace regularizer: the paper's algorithm.
     """
-    simple: dict[str, Any] = {
-        "regularizer": "trace",
-        "alpha": DEFAULT_ALPHA,
-        "n_neighbors": 3,
-        "n_passes": 1,
-        "max_iter": 500,
-        "init": None,
-    }
-    return BoostMetric(loss, **{**simple, **parameters})
+    return BoostMetric(loss, **{**SIMPLE, **parameters})
 
 
 def problem_of(

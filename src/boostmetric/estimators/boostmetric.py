@@ -194,7 +194,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
 
     >>> from boostmetric import Comparisons
     >>> comparisons = Comparisons.from_triplets([[0, 1, 2], [3, 1, 0], [4, 3, 2]])
-    >>> BoostMetric(max_iter=5).fit(X, comparisons=comparisons).score(X, comparisons=comparisons)
+    >>> BoostMetric().fit(X, comparisons=comparisons).score(X, comparisons=comparisons)
     1.0
     """
 

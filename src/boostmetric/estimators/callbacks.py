@@ -80,7 +80,7 @@ def listening(listener: Listener) -> Iterator[None]:
     --------
     >>> from boostmetric import BoostMetric
     >>> from sklearn.datasets import load_iris
-    >>> with listening(lambda progress: progress.n_directions == 3):
+    >>> with listening(lambda progress: progress.n_directions >= 16):
     ...     BoostMetric().fit(*load_iris(return_X_y=True)).status_.name
     'STOPPED'
     """
