@@ -129,7 +129,7 @@ def run(datasets: Sequence[str], methods: Sequence[str], n_splits: int) -> list[
 
 def of_setting(name: str) -> BoostMetric:
     """A `BoostMetric` with parameters such as "alpha=0.1 n_passes=3"."""
-    parameters = dict(part.split("=", 1) for part in name.split())
+    parameters: dict[str, Any] = dict(part.split("=", 1) for part in name.split())
     for key, value in parameters.items():
         try:
             parameters[key] = ast.literal_eval(value)
