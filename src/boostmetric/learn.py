@@ -126,8 +126,9 @@ def learn_psd(
     directions_per_step : number of directions added per step. With 1 the stage-wise solver is the
         paper's algorithm. With more, it optimizes the coefficients of the new directions together,
         and a common factor of all older ones, which is several times faster for the same objective.
-        "auto" is 24 (at most D/2; 8 for more than 600 features), or 1 for fewer than 16 features or
-        10,000 matrices; 4 (8 for more than 32 features) for the totally corrective solver
+        "auto" is 16 (8 for more than 600 features); 4 (8 for more than 32 features) for the totally
+        corrective solver; and for the trace 24 (at most D/2), but 1 for fewer than 16 features or
+        10,000 matrices
     tol : end the fit if the duality gap is at most this share of the objective, or of a thousandth
         of the objective at M = 0 if that is larger; 0 does not compute the gap. None, the default,
         is 1e-3 for the totally corrective solver and 0 for the stage-wise solver, which does not

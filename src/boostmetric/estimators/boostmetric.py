@@ -70,28 +70,30 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     alpha : float or "auto", default="auto"
         Strength of the regularizer, relative to the problem. For "trace" it is a fraction of the
         smallest strength for which M = 0 is optimal; for the others see `Frobenius`. Small values,
-        down to 0, have little effect. "auto" is 1e-2, and 1e-4 for "trace".
+        down to 0, have little effect. "auto" is 1e-2 (1e-3 for more than 5,000 points with
+        labels), and 1e-4 for "trace".
     n_neighbors : int, (int, int) or "auto", default="auto"
         Number of targets and of impostors of each point. Only used with labels. "auto" is (5, 10)
-        for up to 20,000 points, and (3, 3) for more; 3 if there are too
-        few points of a class, or outside of it.
+        for up to 5,000 points, and (3, 3) for more; 3 if there are too few points in some class, or
+        outside of it.
     n_passes : int or "auto", default="auto"
         Number of neighbor searches. Each pass after the first one searches in the space learned by
-        the pass before. Values above 1 require labels. "auto" is 2 for up to 20,000 points with
-        labels, and 1 otherwise.
+        the pass before. Values above 1 require labels. "auto" is 2 with labels, and 1
+        otherwise.
     index : None, "faiss" or index, default=None
         Neighbor search: None is exact, "faiss" is approximate. An index is an object with the
         methods `fit(X)` and `kneighbors(X, k)`. Sparse X and multilabel targets require None.
     max_iter : int or "auto", default="auto"
-        Maximum number of directions per pass. "auto" is 48, three batches of the stage-wise solver:
-        further ones hardly change neighbors. It is 500 for "trace", for the totally corrective
-        solver, for a given `directions_per_step`, and with `early_stopping`.
+        Maximum number of directions per pass. "auto" is 48, three batches of the stage-wise solver
+        (96 for more than 5,000 points with labels): further ones hardly change neighbors. It is 500
+        for "trace", for the totally corrective solver, for a given `directions_per_step`, and with
+        `early_stopping`.
     directions_per_step : int or "auto", default="auto"
         Number of directions that a step adds. With 1, the stage-wise solver is the paper's
         algorithm. The coefficients of a larger batch are optimized together, along with one factor
-        for all earlier ones, which is faster. "auto" uses 24 (D/2 if that is less, 8 for more than
-        600 features), 1 for fewer than 16 features or 10,000 comparisons, and 4 for the totally
-        corrective solver.
+        for all earlier ones, which is faster. "auto" uses 16 (8 for more than
+        600 features), 4 for the totally corrective solver, and for "trace" 24 (D/2 if that is
+        less), but 1 for fewer than 16 features or 10,000 comparisons.
     tol : float or None, default=None
         A pass ends when the duality gap is at most this share of the objective. With 0, the gap is
         not computed. None uses 1e-3 for the totally corrective solver and 0 for the stage-wise
