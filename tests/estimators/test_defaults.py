@@ -39,7 +39,7 @@ def test_defaults_depend_on_the_number_of_points(
 
 
 def test_given_values_do_not_depend_on_the_data() -> None:
-    given = {"n_neighbors": (2, 4), "n_passes": 3, "alpha": 0.3, "max_iter": 7}
+    given: dict[str, Any] = {"n_neighbors": (2, 4), "n_passes": 3, "alpha": 0.3, "max_iter": 7}
     settings = settings_of(50_000, **given)
     assert (settings.n_targets, settings.n_impostors, settings.n_passes) == (2, 4, 3)
     assert (settings.solver.alpha, settings.solver.max_iter) == (0.3, 7)

@@ -34,9 +34,9 @@ DEFAULT_ALPHAS: tuple[tuple[type[Regularizer], float], ...] = (
 
 LARGE = 5_000
 """Up to this number of points, "auto" is 5 targets and 10 impostors, and above 3 and 3, with a
-tenth of alpha and twice as many directions: many points need fewer neighbors and less regularization. On
-letter (14,000 points) and usps (7,700), the errors fall from 3.0 to 2.5 and from 1.9 to 1.5 %, in
-half of the time."""
+tenth of alpha and twice as many directions: many points need fewer neighbors and less
+regularization. On letter (14,000 points) and usps (7,700), the errors fall from 3.0 to 2.5 and from
+1.9 to 1.5 %, in half of the time."""
 
 AUTO_MAX_ITER, MAX_ITER = 48, 500
 """The values of `max_iter="auto"`: three batches of 16 directions (six for many points), or single
