@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from boostmetric.data.points import Points, binary_exponent, centered
 from boostmetric.engines import Local, Threads
+from boostmetric.estimators import BoostMetric
 from boostmetric.problem import (
     LOSSES,
     REGULARIZERS,
@@ -23,10 +25,30 @@ from boostmetric.problem import (
     Regularizer,
     as_loss,
 )
-from boostmetric.solvers import Boosting
+from boostmetric.solvers import DEFAULT_ALPHA, Boosting
 
 SMOOTH = [name for name, loss in LOSSES.items() if "stagewise" in loss.solvers]
 """Names of the differentiable losses."""
+
+
+SIMPLE: dict[str, Any] = {
+    "regularizer": "trace",
+    "alpha": DEFAULT_ALPHA,
+    "n_neighbors": 3,
+    "n_passes": 1,
+    "max_iter": 500,
+    "init": None,
+    "directions_per_step": 1,
+}
+"""Parameters of `simple_learner`."""
+
+
+def simple_learner(loss: str | Loss = "logistic", **parameters: Any) -> BoostMetric:
+    """A `BoostMetric` with fixed, simple settings instead of the default "auto".
+
+    One pass on the features as they are, and a weak trace regularizer: the paper's algorithm.
+    """
+    return BoostMetric(loss, **{**SIMPLE, **parameters})
 
 
 def problem_of(

@@ -29,11 +29,12 @@ def solve_sdp(
     width: float = 0.5,
     nu: float = 0.3,
     trace: float = 1.0,
+    center: float = 0.0,
 ) -> tuple[float, NDArray]:
     """The smallest objective over M ⪰ 0 and its minimizer, by cvxpy and Clarabel.
 
     `stack` contains the matrices A_r and has shape (m, D, D). The hinge has the constraint
-    Tr M = trace instead of a regularizer.
+    Tr M = trace instead of a regularizer; `center` is that of "shrinkage".
     """
     cp = pytest.importorskip("cvxpy")
     m, D = stack.shape[:2]
@@ -58,6 +59,9 @@ def solve_sdp(
             "trace": lambda: alpha * cp.trace(M),
             # With a matrix instead of a vector, cvxpy 1.6 returns wrong optima.
             "frobenius": lambda: alpha / 2 * cp.sum_squares(cp.vec(M, order="C")),
+            "shrinkage": lambda: (
+                alpha / 2 * cp.sum_squares(cp.vec(M - center * np.eye(D), order="C"))
+            ),
         }[regularizer]()
     problem = cp.Problem(cp.Minimize(objective), constraints)
     with warnings.catch_warnings():  # some versions call a good solution inaccurate

@@ -127,7 +127,7 @@ def learn_psd(
         paper's algorithm. With more, it optimizes the coefficients of the new directions together,
         and a common factor of all older ones, which is several times faster for the same objective.
         "auto" is 16, or D if that is less, and 8 for more than 600 features or several million
-        matrices; 4 (8 for more than 32 features) for the totally corrective solver
+        matrices; up to 64 for the totally corrective solver
     tol : end the fit if the duality gap is at most this share of the objective, or of a thousandth
         of the objective at M = 0 if that is larger; 0 does not compute the gap. None, the default,
         is 1e-3 for the totally corrective solver. The stage-wise solver, which does not converge to

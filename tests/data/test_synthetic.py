@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import simple_learner
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from boostmetric import BoostMetric, Comparisons, knn_error
+from boostmetric import Comparisons, knn_error
 from boostmetric.data.synthetic import balance_scale, concentric_circles
 
 SEEDS = [0, 1]
@@ -42,7 +43,7 @@ def test_circles_are_reproducible() -> None:
 def test_boosting_finds_the_circles(seed: int) -> None:
     X, y = concentric_circles(random_state=seed)
     assert len(Comparisons.from_labels(X, y)) == 9000
-    metric = BoostMetric(loss="exponential").fit(X, y).metric_
+    metric = simple_learner("exponential").fit(X, y).metric_
     assert metric.eigenvalues[:2].sum() >= 0.95 * metric.eigenvalues.sum()
     plane = metric.truncate(2)
     assert (plane.components[:, :2] ** 2).sum() >= 0.95 * (plane.components**2).sum()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import simple_learner
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
@@ -144,7 +145,7 @@ def test_too_large_blocks_are_rejected(labeled: tuple[NDArray, NDArray]) -> None
         ) as small,
         pytest.raises(EngineError, match=r"block takes 0\.\d MB, .* worker is 0\.0 MB"),
     ):
-        BoostMetric(engine=small).fit(X, y)
+        simple_learner(engine=small).fit(X, y)
 
 
 def test_workers_with_another_version_are_rejected(
@@ -269,11 +270,13 @@ def test_fits_agree_with_fits_in_memory(
     client: Any, labeled: tuple[NDArray, NDArray], name: str
 ) -> None:
     X, y = labeled
-    expected = BoostMetric(**FITS[name]).fit(X, y)
+    expected = simple_learner(**FITS[name]).fit(X, y)
     with client.as_current():
         fits = [
-            BoostMetric(**FITS[name], engine="dask").fit(X, y),
-            BoostMetric(**FITS[name]).fit(da.from_array(X, chunks=70), da.from_array(y, chunks=90)),
+            simple_learner(**FITS[name], engine="dask").fit(X, y),
+            simple_learner(**FITS[name]).fit(
+                da.from_array(X, chunks=70), da.from_array(y, chunks=90)
+            ),
         ]
     for fit in fits:
         assert fit.status_ is expected.status_
@@ -290,7 +293,7 @@ def test_dataframe_provides_feature_names(labeled: tuple[NDArray, NDArray]) -> N
     X, y = labeled
     table = pandas.DataFrame(X, columns=list("abcdef")).assign(y=y)
     lazy = dd.from_pandas(table, npartitions=3)
-    fit = BoostMetric(max_iter=5).fit(lazy[list("abcdef")], lazy["y"])
+    fit = simple_learner(max_iter=5).fit(lazy[list("abcdef")], lazy["y"])
     assert fit.feature_names_in_.tolist() == list("abcdef")
     assert fit.transform(table[list("abcdef")]).shape == (200, len(fit.components_))
 
@@ -301,9 +304,9 @@ def test_early_stopping_with_comparisons_of_a_collection(
     X, y = labeled
     comparisons = Comparisons.from_labels(X, y)
     options: Any = {"early_stopping": True, "random_state": 0, "max_iter": 6}
-    expected = BoostMetric(**options).fit(X, comparisons=comparisons)
+    expected = simple_learner(**options).fit(X, comparisons=comparisons)
     lazy = da.from_array(X, chunks=80)
-    fit = BoostMetric(**options, engine=client).fit(lazy, comparisons=comparisons)
+    fit = simple_learner(**options, engine=client).fit(lazy, comparisons=comparisons)
     np.testing.assert_allclose(fit.components_, expected.components_, rtol=1e-5, atol=1e-8)
 
 
@@ -344,7 +347,7 @@ def test_lda_requires_points_in_memory(client: Any, labeled: tuple[NDArray, NDAr
         client.as_current(),
         pytest.raises(ValueError, match="init='lda' requires X in memory"),
     ):
-        BoostMetric(init="lda").fit(lazy, y)
+        simple_learner(init="lda").fit(lazy, y)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of FAISS
@@ -414,7 +417,7 @@ def test_checkpoints_move_between_engines(
     def on(where: str, **more: Any) -> tuple[BoostMetric, Any]:
         engine = "dask" if where == "engine" else None
         points = da.from_array(X, chunks=80) if where == "collection" else X
-        return BoostMetric(**options, engine=engine, **more), points
+        return simple_learner(**options, engine=engine, **more), points
 
     with client.as_current():
         estimator, points = on(first, checkpoint=path)
@@ -435,9 +438,9 @@ def test_float32_checkpoint_requires_the_same_layout(
 ) -> None:
     X, y = labeled[0].astype(np.float32), labeled[1]
     options: Any = {"directions_per_step": 1, "max_iter": 7, "checkpoint": tmp_path / "state"}
-    stopped(BoostMetric(**options), X, y)
+    stopped(simple_learner(**options), X, y)
     with pytest.raises(CheckpointError, match="another division of the comparisons into blocks"):
-        BoostMetric(**options, engine=client).fit(X, y)
+        simple_learner(**options, engine=client).fit(X, y)
 
 
 def test_lost_cluster_error_names_the_checkpoint(
@@ -446,7 +449,7 @@ def test_lost_cluster_error_names_the_checkpoint(
     X, y = labeled
     path = tmp_path / "state"
     options: Any = {"directions_per_step": 1, "max_iter": 7, "checkpoint": path}
-    stopped(BoostMetric(**options), X, y)
+    stopped(simple_learner(**options), X, y)
     with (
         distributed.LocalCluster(processes=False, n_workers=1, dashboard_address=":0") as cluster,
         distributed.Client(cluster, set_as_default=False) as own,
@@ -457,6 +460,6 @@ def test_lost_cluster_error_names_the_checkpoint(
             return False
 
         with listening(lose), pytest.raises(EngineError, match=r"is lost.*checkpoint '.*state'"):
-            BoostMetric(**options, engine=own).fit(X, y)
-    fit = BoostMetric(**options).fit(X, y)
+            simple_learner(**options, engine=own).fit(X, y)
+    fit = simple_learner(**options).fit(X, y)
     assert fit.n_iter_ == 7

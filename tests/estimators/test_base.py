@@ -5,10 +5,11 @@ import pickle
 
 import numpy as np
 import pytest
+from conftest import simple_learner
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from boostmetric import BoostMetric, Status
+from boostmetric import Status
 from boostmetric.estimators.base import as_json
 
 Data = tuple[NDArray, NDArray]
@@ -22,7 +23,7 @@ def test_methods_use_modified_components(
     from boostmetric import to_onnx
 
     X, y = blobs[0].astype(dtype), blobs[1]
-    learner = BoostMetric(max_iter=3).fit(X, y)
+    learner = simple_learner(max_iter=3).fit(X, y)
     before = learner.score(X, y)
     L = rng.standard_normal((2, 5)).astype(dtype)
     learner.components_ = L
@@ -41,7 +42,7 @@ def test_methods_use_modified_components(
 
 def test_get_metric_returns_picklable_function(blobs: Data) -> None:
     X, y = blobs
-    learner = BoostMetric(max_iter=3).fit(X, y)
+    learner = simple_learner(max_iter=3).fit(X, y)
     distance = learner.get_metric()
     expected = learner.pair_distance([[0, 1]], X)[0]
     learner.components_ = np.eye(5)  # the function does not follow later changes

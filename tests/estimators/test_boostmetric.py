@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sklearn
-from conftest import read_only
+from conftest import read_only, simple_learner
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
@@ -36,13 +36,13 @@ CHECKS = [
         marks=[] if name == "default" else pytest.mark.slow,
     )
     for name, estimator in {
-        "default": BoostMetric(),
+        "default": simple_learner(),
         # With separable classes and this loss, margins and thus the effect of rounding grow without
         # bound.
-        "exponential": BoostMetric(loss="exponential", max_iter=20),
-        "passes": BoostMetric(n_passes=2, n_components=0.99),
-        "whiten": BoostMetric(init="whiten", n_neighbors=(2, 3)),
-        "corrective": BoostMetric(solver="totally_corrective", alpha=0.01, max_iter=20),
+        "exponential": simple_learner(loss="exponential", max_iter=20),
+        "passes": simple_learner(n_passes=2, n_components=0.99),
+        "whiten": simple_learner(init="whiten", n_neighbors=(2, 3)),
+        "corrective": simple_learner(solver="totally_corrective", alpha=0.01, max_iter=20),
     }.items()
     for each in estimator_checks_generator(estimator)
 ]
@@ -80,7 +80,7 @@ def triplets(X: NDArray, y: NDArray) -> Comparisons:
 
 def test_methods_agree_with_mahalanobis_matrix(blobs: Data) -> None:
     X, y = blobs
-    learner = BoostMetric().fit(X, y)
+    learner = simple_learner().fit(X, y)
     M = learner.get_mahalanobis_matrix()
     pairs = np.array([[0, 1], [5, 80], [3, 3]])
     differences = X[pairs[:, 0]] - X[pairs[:, 1]]
@@ -104,15 +104,15 @@ def test_methods_agree_with_mahalanobis_matrix(blobs: Data) -> None:
 def test_labels_of_any_type_give_the_same_metric(dtype: type, blobs: Data) -> None:
     X, y = blobs
     y = np.minimum(y, 1)
-    expected = BoostMetric(max_iter=5).fit(X, y).components_
-    learner = BoostMetric(max_iter=5).fit(X, y.astype(dtype))
+    expected = simple_learner(max_iter=5).fit(X, y).components_
+    learner = simple_learner(max_iter=5).fit(X, y.astype(dtype))
     np.testing.assert_array_equal(learner.components_, expected)
 
 
 def test_comparisons_and_labels_give_the_same_metric(blobs: Data) -> None:
     X, y = blobs
-    by_labels = BoostMetric(max_iter=10).fit(X, y)
-    by_comparisons = BoostMetric(max_iter=10).fit(X, comparisons=triplets(X, y))
+    by_labels = simple_learner(max_iter=10).fit(X, y)
+    by_comparisons = simple_learner(max_iter=10).fit(X, comparisons=triplets(X, y))
     np.testing.assert_allclose(
         by_comparisons.get_mahalanobis_matrix(), by_labels.get_mahalanobis_matrix(), rtol=1e-6
     )
@@ -122,16 +122,16 @@ def test_labels_and_comparisons_are_combined(blobs: Data) -> None:
     X, y = blobs
     extra = Comparisons.from_triplets([[0, 50, 1]], weights=100.0)
     joined = Comparisons.from_labels(X, y) + extra
-    together = BoostMetric(max_iter=10).fit(X, y, comparisons=extra)
-    expected = BoostMetric(max_iter=10).fit(X, comparisons=joined)
+    together = simple_learner(max_iter=10).fit(X, y, comparisons=extra)
+    expected = simple_learner(max_iter=10).fit(X, comparisons=joined)
     np.testing.assert_array_equal(together.components_, expected.components_)
     assert together.score(X, comparisons=extra) == 1.0
-    assert BoostMetric(max_iter=10).fit(X, y).score(X, comparisons=extra) == 0.0
+    assert simple_learner(max_iter=10).fit(X, y).score(X, comparisons=extra) == 0.0
 
 
 def test_score_is_the_share_of_satisfied_comparisons(blobs: Data) -> None:
     X, y = blobs
-    learner = BoostMetric(max_iter=20).fit(X, y)
+    learner = simple_learner(max_iter=20).fit(X, y)
     c = Comparisons.from_labels(X, y)
     far, near = (learner.pair_distance(c.pairs[side], X) for side in (c.far, c.near))
     assert learner.score(X, y) == pytest.approx(np.mean(far > near))
@@ -140,7 +140,7 @@ def test_score_is_the_share_of_satisfied_comparisons(blobs: Data) -> None:
 
 def test_comparisons_can_be_scored_after_fit_with_labels(blobs: Data) -> None:
     X, y = blobs
-    learner = BoostMetric(max_iter=5, n_passes=2, init="whiten").fit(X, y)
+    learner = simple_learner(max_iter=5, n_passes=2, init="whiten").fit(X, y)
     assert learner.score(X, comparisons=triplets(X, y)) > 0.5
 
 
@@ -148,8 +148,10 @@ def test_comparisons_can_be_scored_after_fit_with_labels(blobs: Data) -> None:
 def test_sample_weight_equals_repetition(init: str | None, blobs: Data) -> None:
     X, y = blobs
     weights = np.random.default_rng(1).integers(0, 4, size=len(X))
-    repeated = BoostMetric(max_iter=3, init=init).fit(X.repeat(weights, axis=0), y.repeat(weights))
-    weighted = BoostMetric(max_iter=3, init=init).fit(X, y, sample_weight=weights)
+    repeated = simple_learner(max_iter=3, init=init).fit(
+        X.repeat(weights, axis=0), y.repeat(weights)
+    )
+    weighted = simple_learner(max_iter=3, init=init).fit(X, y, sample_weight=weights)
     np.testing.assert_allclose(
         weighted.get_mahalanobis_matrix(), repeated.get_mahalanobis_matrix(), rtol=1e-6, atol=1e-8
     )
@@ -166,7 +168,7 @@ def test_constant_and_nearly_constant_features(
         [X, np.full(150, 7.0), 1e6 + 1e-9 * noise, 1e-6 * noise]
     ).astype(dtype)
     start: Any = np.eye(7)[:5] if init == "array" else init
-    learner = BoostMetric(init=start).fit(wide, y)
+    learner = simple_learner(init=start).fit(wide, y)
     Z = learner.transform(wide)
     assert Z.dtype == dtype
     assert np.isfinite(Z).all()
@@ -177,20 +179,20 @@ def test_constant_and_nearly_constant_features(
 def test_fewer_points_than_features(init: str | None) -> None:
     X = np.random.default_rng(0).normal(size=(30, 100))
     y = np.arange(30) % 3
-    learner = BoostMetric(init=init).fit(X, y)
+    learner = simple_learner(init=init).fit(X, y)
     assert np.isfinite(learner.components_).all()
     assert learner.score(X, y) > 0.95
 
 
 def test_single_feature() -> None:
     X = np.r_[np.zeros(10), np.ones(10)][:, None] + np.linspace(0, 0.1, 20)[:, None]
-    assert BoostMetric().fit(X, np.repeat([0, 1], 10)).components_.shape == (1, 1)
+    assert simple_learner().fit(X, np.repeat([0, 1], 10)).components_.shape == (1, 1)
 
 
 def test_float32_is_kept(blobs: Data) -> None:
     X, y = blobs
-    single = BoostMetric(max_iter=5).fit(X.astype(np.float32), y)
-    double = BoostMetric(max_iter=5).fit(X.astype(np.float32).astype(np.float64), y)
+    single = simple_learner(max_iter=5).fit(X.astype(np.float32), y)
+    double = simple_learner(max_iter=5).fit(X.astype(np.float32).astype(np.float64), y)
     assert single.metric_.directions.dtype == single.components_.dtype == np.float32
     np.testing.assert_allclose(
         single.get_mahalanobis_matrix(), double.get_mahalanobis_matrix(), rtol=1e-3, atol=1e-3
@@ -199,15 +201,14 @@ def test_float32_is_kept(blobs: Data) -> None:
 
 def test_result_does_not_depend_on_n_jobs(blobs: Data) -> None:
     X, y = blobs
-    first = BoostMetric(n_passes=2).fit(X, y).components_
-    np.testing.assert_array_equal(BoostMetric(n_passes=2).fit(X, y).components_, first)
-    np.testing.assert_array_equal(BoostMetric(n_passes=2, n_jobs=2).fit(X, y).components_, first)
+    first = simple_learner(n_passes=2).fit(X, y).components_
+    np.testing.assert_array_equal(simple_learner(n_passes=2).fit(X, y).components_, first)
+    np.testing.assert_array_equal(simple_learner(n_passes=2, n_jobs=2).fit(X, y).components_, first)
 
 
 def test_history_has_one_entry_per_step(separable: Data) -> None:
     X, y = separable
-    options: dict[str, Any] = {"loss": "exponential", "directions_per_step": 1}
-    learner = BoostMetric(max_iter=7, n_passes=3, **options).fit(X, y)
+    learner = simple_learner(loss="exponential", max_iter=7, n_passes=3).fit(X, y)
     assert learner.n_iter_ == 7
     assert set(learner.history_) >= {
         "pass",
@@ -225,10 +226,10 @@ def test_history_has_one_entry_per_step(separable: Data) -> None:
 
 def test_second_pass_equals_fit_on_transformed_points(blobs: Data) -> None:
     X, y = blobs
-    first = BoostMetric(max_iter=10).fit(X, y)
+    first = simple_learner(max_iter=10).fit(X, y)
     Z = first.transform(X)
-    second = BoostMetric(max_iter=10).fit(Z, y)
-    both = BoostMetric(max_iter=10, n_passes=2).fit(X, y)
+    second = simple_learner(max_iter=10).fit(Z, y)
+    both = simple_learner(max_iter=10, n_passes=2).fit(X, y)
     expected = first.components_.T @ second.get_mahalanobis_matrix() @ first.components_
     np.testing.assert_allclose(both.get_mahalanobis_matrix(), expected, rtol=1e-8, atol=1e-10)
 
@@ -236,8 +237,8 @@ def test_second_pass_equals_fit_on_transformed_points(blobs: Data) -> None:
 def test_init_equals_fit_on_transformed_points(blobs: Data) -> None:
     X, y = blobs
     L = np.random.default_rng(2).normal(size=(3, 5))
-    inner = BoostMetric(max_iter=10).fit(X @ L.T, y)
-    outer = BoostMetric(max_iter=10, init=L).fit(X, y)
+    inner = simple_learner(max_iter=10).fit(X @ L.T, y)
+    outer = simple_learner(max_iter=10, init=L).fit(X, y)
     expected = L.T @ inner.get_mahalanobis_matrix() @ L
     np.testing.assert_allclose(outer.get_mahalanobis_matrix(), expected, rtol=1e-8, atol=1e-10)
 
@@ -245,8 +246,8 @@ def test_init_equals_fit_on_transformed_points(blobs: Data) -> None:
 @pytest.mark.parametrize("n_components", [1, 2, 0.5, 0.9999])
 def test_n_components_keeps_the_leading_eigenvectors(n_components: Any, iris: Data) -> None:
     X, y = iris
-    learner = BoostMetric(n_components=n_components).fit(X, y)
-    values, vectors = np.linalg.eigh(BoostMetric().fit(X, y).get_mahalanobis_matrix())
+    learner = simple_learner(n_components=n_components).fit(X, y)
+    values, vectors = np.linalg.eigh(simple_learner().fit(X, y).get_mahalanobis_matrix())
     values, vectors = values[::-1], vectors[:, ::-1]
     rank = n_components
     if n_components < 1:
@@ -258,11 +259,10 @@ def test_n_components_keeps_the_leading_eigenvectors(n_components: Any, iris: Da
 
 def test_warm_start_continues_the_last_fit(separable: Data) -> None:
     X, y = separable
-    options: dict[str, Any] = {"loss": "exponential", "directions_per_step": 1}
-    resumed = BoostMetric(max_iter=10, warm_start=True, n_passes=2, **options).fit(X, y)
+    resumed = simple_learner(loss="exponential", max_iter=10, warm_start=True, n_passes=2).fit(X, y)
     resumed.fit(X, y)
-    whole = BoostMetric(max_iter=20, n_passes=1, **options)
-    base = BoostMetric(max_iter=10, **options).fit(X, y).components_
+    whole = simple_learner(loss="exponential", max_iter=20, n_passes=1)
+    base = simple_learner(loss="exponential", max_iter=10).fit(X, y).components_
     expected = whole.set_params(init=base).fit(X, y)
     assert resumed.n_iter_ == 10
     np.testing.assert_allclose(
@@ -272,7 +272,7 @@ def test_warm_start_continues_the_last_fit(separable: Data) -> None:
 
 def test_warm_start_rejects_other_features(blobs: Data) -> None:
     X, y = blobs
-    learner = BoostMetric(max_iter=2, warm_start=True).fit(X, y)
+    learner = simple_learner(max_iter=2, warm_start=True).fit(X, y)
     with pytest.raises(ValueError, match="X has 4 features, but BoostMetric is expecting 5"):
         learner.fit(X[:, :4], y)
 
@@ -282,10 +282,10 @@ def test_early_stopping_keeps_the_best_metric_on_held_out_points() -> None:
     y = np.arange(200) % 2
     X = rng.normal(size=(200, 30))
     X[:, 0] += 2 * y
-    learner = BoostMetric(
+    learner = simple_learner(
         loss="exponential", early_stopping=True, validation_fraction=0.3, random_state=0
     ).fit(X, y)
-    full = BoostMetric(loss="exponential").fit(X, y)
+    full = simple_learner(loss="exponential").fit(X, y)
     assert learner.metric_.n_directions < learner.n_iter_ < full.n_iter_
     assert learner.status_ is Status.STOPPED
     fresh = rng.normal(size=(1000, 30))
@@ -300,7 +300,7 @@ def test_early_stopping_keeps_the_best_metric_on_held_out_points() -> None:
 def test_early_stopping_without_labels_holds_out_comparisons(blobs: Data) -> None:
     X, y = blobs
     c = triplets(X, y)
-    learner = BoostMetric(
+    learner = simple_learner(
         loss="exponential", early_stopping=True, n_iter_no_change=5, random_state=0
     )
     learner.fit(X, comparisons=c)
@@ -317,7 +317,7 @@ def test_later_passes_lower_the_held_out_error(seed: int, blobs: Data) -> None:
     others = np.setdiff1d(np.arange(120), held_out)
 
     def error(n_passes: int) -> float:
-        Z = BoostMetric(n_passes=n_passes, **options).fit(X, y).transform(X)
+        Z = simple_learner(n_passes=n_passes, **options).fit(X, y).transform(X)
         return knn_error(Z[others], y[others], Z[held_out], y[held_out])
 
     assert error(6) <= error(1)
@@ -325,17 +325,17 @@ def test_later_passes_lower_the_held_out_error(seed: int, blobs: Data) -> None:
 
 def test_tol_ends_fit_at_the_optimum(blobs: Data) -> None:
     X, y = blobs
-    learner = BoostMetric(solver="totally_corrective", tol=1e-2).fit(X, y)
+    learner = simple_learner(solver="totally_corrective", tol=1e-2).fit(X, y)
     assert learner.status_ is Status.CONVERGED
     assert 0 <= learner.duality_gap_ <= 1e-2 * learner.history_["objective"][-1]
-    never = BoostMetric(tol=0.0, max_iter=3).fit(X, y)
+    never = simple_learner(tol=0.0, max_iter=3).fit(X, y)
     assert never.status_ is Status.MAX_ITER
 
 
 def test_duality_gaps_are_consistent_between_fits(blobs: Data) -> None:
     X, y = blobs
     fits = [
-        BoostMetric(solver=solver, max_iter=n, tol=1e-9).fit(X, y)
+        simple_learner(solver=solver, max_iter=n, tol=1e-9).fit(X, y)
         for solver in ("stagewise", "totally_corrective")
         for n in (3, 30)
     ]
@@ -353,7 +353,7 @@ def test_custom_loss(blobs: Data) -> None:
             return 2 * np.maximum(1 - margins, 0)
 
     X, y = blobs
-    learner = clone(BoostMetric(loss=SquaredHinge(), max_iter=30)).fit(X, y)
+    learner = clone(simple_learner(loss=SquaredHinge(), max_iter=30)).fit(X, y)
     objective = learner.history_["objective"]
     assert (np.diff(objective) <= 1e-12 * objective[0]).all()
     assert "SquaredHinge()" in repr(learner)
@@ -361,7 +361,7 @@ def test_custom_loss(blobs: Data) -> None:
 
 def test_pipeline_grid_search_clone_and_pickle() -> None:
     X, y = load_wine(return_X_y=True)
-    pipeline = make_pipeline(StandardScaler(), BoostMetric(max_iter=20), KNeighborsClassifier(3))
+    pipeline = make_pipeline(StandardScaler(), simple_learner(max_iter=20), KNeighborsClassifier(3))
     search = GridSearchCV(pipeline, {"boostmetric__loss": ["exponential", "logistic"]}, cv=3)
     search.fit(X, y)
     assert search.best_score_ > 0.93
@@ -375,7 +375,7 @@ def test_set_output_and_feature_names(library: str, iris: Data) -> None:
     frames = pytest.importorskip(library)
     X, y = iris
     frame = frames.DataFrame(dict(zip("abcd", X.T, strict=True)))
-    learner = BoostMetric(max_iter=5, n_components=2).set_output(transform=library).fit(frame, y)
+    learner = simple_learner(max_iter=5, n_components=2).set_output(transform=library).fit(frame, y)
     Z = learner.transform(frame)
     assert isinstance(Z, frames.DataFrame)
     assert list(Z.columns) == ["boostmetric0", "boostmetric1"]
@@ -389,10 +389,10 @@ def test_metadata_is_routed_through_a_pipeline(blobs: Data) -> None:
     extra = Comparisons.from_triplets([[0, 50, 1]], weights=100.0)
     weights = np.random.default_rng(0).uniform(size=len(X))
     with sklearn.config_context(enable_metadata_routing=True):
-        learner = BoostMetric(max_iter=10).set_fit_request(comparisons=True, sample_weight=True)
+        learner = simple_learner(max_iter=10).set_fit_request(comparisons=True, sample_weight=True)
         pipeline = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), learner)
         pipeline.fit(X, y, comparisons=extra, sample_weight=weights)
-    expected = BoostMetric(max_iter=10).fit(
+    expected = simple_learner(max_iter=10).fit(
         StandardScaler().fit_transform(X), y, comparisons=extra, sample_weight=weights
     )
     np.testing.assert_array_equal(pipeline[-1].components_, expected.components_)
@@ -426,14 +426,13 @@ def test_callbacks_observe_and_stop_the_fit(separable: Data) -> None:
 
     X, y = separable
     recorder = Recorder()
-    options: dict[str, Any] = {"loss": "exponential", "directions_per_step": 1}
-    learner = BoostMetric(max_iter=20, **options).set_callbacks(recorder)
+    learner = simple_learner(loss="exponential", max_iter=20).set_callbacks(recorder)
     learner.fit(X, y)
     assert learner.n_iter_ == 7
     assert learner.status_ is Status.STOPPED
     assert recorder.tasks == ["setup", *["iteration"] * 7, "pass", "fit", "teardown"]
     np.testing.assert_allclose(recorder.images[-1], learner.transform(X))
-    shorter = BoostMetric(max_iter=3, **options).fit(X, y)
+    shorter = simple_learner(loss="exponential", max_iter=3).fit(X, y)
     np.testing.assert_allclose(recorder.images[2], shorter.transform(X))
 
 
@@ -442,7 +441,7 @@ def test_progress_bar_of_scikit_learn(separable: Data, capsys: pytest.CaptureFix
     from sklearn.callback import ProgressBar
 
     X, y = separable
-    learner = BoostMetric(max_iter=3, n_passes=2).set_callbacks(ProgressBar())
+    learner = simple_learner(max_iter=3, n_passes=2).set_callbacks(ProgressBar())
     learner.fit(X, y)
     assert learner.n_iter_ == 3
 
@@ -453,9 +452,9 @@ def test_verbose_logs_without_printing(
     X, y = separable
     options: dict[str, Any] = {"loss": "exponential", "directions_per_step": 1}
     with caplog.at_level(logging.INFO, logger="boostmetric"):
-        BoostMetric(max_iter=20, verbose=1, **options).fit(X, y)
+        simple_learner(loss="exponential", max_iter=20, verbose=1).fit(X, y)
         assert len(caplog.records) == 3
-        BoostMetric(max_iter=20, verbose=2, **options).fit(X, y)
+        simple_learner(loss="exponential", max_iter=20, verbose=2).fit(X, y)
     assert len(caplog.records) == 3 + 21
     assert "objective" in caplog.text
     assert "MAX_ITER" in caplog.text
@@ -489,7 +488,7 @@ def test_invalid_points_are_rejected(
 ) -> None:
     X, y = blobs
     with pytest.raises(error, match=message):
-        BoostMetric().fit(change(X), y)
+        simple_learner().fit(change(X), y)
 
 
 @pytest.mark.parametrize(
@@ -502,13 +501,13 @@ def test_invalid_points_are_rejected(
 )
 def test_invalid_labels_are_rejected(labels: Any, message: str, blobs: Data) -> None:
     with pytest.raises(ValueError, match=message):
-        BoostMetric().fit(blobs[0], labels)
+        simple_learner().fit(blobs[0], labels)
 
 
 def test_small_class_warns(blobs: Data) -> None:
     labels = np.array(["a"] * 60 + ["b"] * 57 + ["few"] * 3)
     with pytest.warns(UserWarning, match="class 'few' have 2 of 3 targets") as caught:
-        learner = BoostMetric(max_iter=5).fit(blobs[0], labels)
+        learner = simple_learner(max_iter=5).fit(blobs[0], labels)
     assert caught[0].filename == __file__
     assert learner.n_iter_ == 5
 
@@ -548,28 +547,28 @@ def test_invalid_parameters_are_rejected(
     parameters: dict[str, Any], message: str, blobs: Data
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        BoostMetric(**parameters).fit(*blobs)
+        simple_learner(**parameters).fit(*blobs)
 
 
 def test_error_for_too_large_alpha_states_the_limit(blobs: Data) -> None:
     with pytest.raises(ValueError, match="alpha must be below") as caught:
-        BoostMetric(regularizer=Trace(1e6)).fit(*blobs)
+        simple_learner(regularizer=Trace(1e6)).fit(*blobs)
     largest = float(str(caught.value).split("must be below ")[1].rstrip("."))
-    BoostMetric(regularizer=Trace(0.999 * largest)).fit(*blobs)
+    simple_learner(regularizer=Trace(0.999 * largest)).fit(*blobs)
     with pytest.raises(ValueError, match="is too strong"):
-        BoostMetric(regularizer=Trace(1.001 * largest)).fit(*blobs)
+        simple_learner(regularizer=Trace(1.001 * largest)).fit(*blobs)
 
 
 def test_starting_metric_is_kept_without_directions(blobs: Data) -> None:
     X, _ = blobs
     contradiction = Comparisons.from_triplets([[0, 1, 2], [0, 2, 1]])
     with pytest.warns(UserWarning, match="the starting metric is kept"):
-        learner = BoostMetric().fit(X, comparisons=contradiction)
+        learner = simple_learner().fit(X, comparisons=contradiction)
     np.testing.assert_array_equal(learner.get_mahalanobis_matrix(), np.eye(5))
     assert learner.n_iter_ == 0
     assert learner.status_ is Status.NO_DIRECTION
     with pytest.warns(UserWarning, match="the starting metric is kept"):
-        learner = BoostMetric(init=2 * np.eye(5)).fit(X, comparisons=contradiction)
+        learner = simple_learner(init=2 * np.eye(5)).fit(X, comparisons=contradiction)
     np.testing.assert_allclose(learner.get_mahalanobis_matrix(), 4 * np.eye(5))
 
 
@@ -587,7 +586,7 @@ def test_arguments_that_require_labels(
 ) -> None:
     c = Comparisons.from_triplets([[0, 1, 2]])
     with pytest.raises(ValueError, match=message):
-        BoostMetric(**parameters).fit(blobs[0], comparisons=c, **arguments)
+        simple_learner(**parameters).fit(blobs[0], comparisons=c, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -602,17 +601,17 @@ def test_arguments_that_require_labels(
 )
 def test_invalid_sample_weights_are_rejected(weights: Any, message: str, blobs: Data) -> None:
     with pytest.raises(ValueError, match=message):
-        BoostMetric().fit(*blobs, sample_weight=weights)
+        simple_learner().fit(*blobs, sample_weight=weights)
 
 
 def test_invalid_comparisons_are_rejected(blobs: Data) -> None:
     X, _ = blobs
     with pytest.raises(TypeError, match=r"must be a Comparisons object.*got list"):
-        BoostMetric().fit(X, comparisons=[[0, 1, 2, 3]])
+        simple_learner().fit(X, comparisons=[[0, 1, 2, 3]])
     with pytest.raises(ValueError, match="contain row 120, but X has 120 rows"):
-        BoostMetric().fit(X, comparisons=Comparisons.from_triplets([[0, 1, 120]]))
+        simple_learner().fit(X, comparisons=Comparisons.from_triplets([[0, 1, 120]]))
     with pytest.raises(ValueError, match="created for 200 points, but X has 120 rows"):
-        BoostMetric().fit(X, comparisons=Comparisons.from_triplets([[0, 1, 2]], n_points=200))
+        simple_learner().fit(X, comparisons=Comparisons.from_triplets([[0, 1, 2]], n_points=200))
 
 
 @pytest.mark.parametrize(
@@ -628,7 +627,7 @@ def test_invalid_comparisons_are_rejected(blobs: Data) -> None:
 )
 def test_invalid_pairs_are_rejected(pairs: Any, given: bool, message: str, blobs: Data) -> None:
     X, y = blobs
-    learner = BoostMetric(max_iter=2).fit(X, y)
+    learner = simple_learner(max_iter=2).fit(X, y)
     with pytest.raises(ValueError, match=message):
         learner.pair_distance(pairs, X if given else None)
 
@@ -636,9 +635,11 @@ def test_invalid_pairs_are_rejected(pairs: Any, given: bool, message: str, blobs
 def test_early_stopping_requires_enough_data() -> None:
     X = np.random.default_rng(0).normal(size=(4, 2))
     with pytest.raises(ValueError, match="holds out no point of 4"):
-        BoostMetric(early_stopping=True, n_neighbors=1).fit(X, [0, 0, 1, 1])
+        simple_learner(early_stopping=True, n_neighbors=1).fit(X, [0, 0, 1, 1])
     with pytest.raises(ValueError, match="requires at least 2"):
-        BoostMetric(early_stopping=True).fit(X, comparisons=Comparisons.from_triplets([[0, 1, 2]]))
+        simple_learner(early_stopping=True).fit(
+            X, comparisons=Comparisons.from_triplets([[0, 1, 2]])
+        )
 
 
 def test_class_of_one_sample_has_no_targets(blobs: Data) -> None:
@@ -646,10 +647,10 @@ def test_class_of_one_sample_has_no_targets(blobs: Data) -> None:
     labels = y.copy()
     labels[0] = 7
     with pytest.warns(UserWarning, match=r"class 7 have 0 of 3 targets \(1 class"):
-        learner = BoostMetric(max_iter=5).fit(X, labels)
+        learner = simple_learner(max_iter=5).fit(X, labels)
     with pytest.warns(UserWarning, match="class 7"):
         comparisons = Comparisons.from_labels(X, labels)
-    expected = BoostMetric(max_iter=5).fit(X, comparisons=comparisons)
+    expected = simple_learner(max_iter=5).fit(X, comparisons=comparisons)
     np.testing.assert_array_equal(learner.components_, expected.components_)
     # The point has no targets, but is an impostor of its neighbors.
     assert (comparisons.pairs == 0).any()
@@ -658,10 +659,10 @@ def test_class_of_one_sample_has_no_targets(blobs: Data) -> None:
 def test_numpy_values_and_triplet_lists_are_accepted(blobs: Data) -> None:
     X, y = blobs
     given: Any = {"n_neighbors": np.array([2, 3]), "n_components": np.float32(0.9)}
-    learner = BoostMetric(max_iter=5, verbose=False, **given).fit(X, y)
-    expected = BoostMetric(max_iter=5, n_neighbors=(2, 3), n_components=0.9).fit(X, y)
+    learner = simple_learner(max_iter=5, verbose=False, **given).fit(X, y)
+    expected = simple_learner(max_iter=5, n_neighbors=(2, 3), n_components=0.9).fit(X, y)
     np.testing.assert_array_equal(learner.components_, expected.components_)
     triplets = [[0, 1, 60], [2, 3, 100]]
-    fit = BoostMetric(max_iter=2).fit(X, comparisons=triplets)
-    same = BoostMetric(max_iter=2).fit(X, comparisons=Comparisons.from_triplets(triplets))
+    fit = simple_learner(max_iter=2).fit(X, comparisons=triplets)
+    same = simple_learner(max_iter=2).fit(X, comparisons=Comparisons.from_triplets(triplets))
     np.testing.assert_array_equal(fit.components_, same.components_)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import read_only
+from conftest import SIMPLE, read_only, simple_learner
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.datasets import load_wine
@@ -29,21 +29,22 @@ from boostmetric.estimators.initial import starting_transformation
 
 Data = tuple[NDArray, NDArray]
 
-FEW: dict[str, Any] = {"max_iter": 5}
+FEW: dict[str, Any] = {**SIMPLE, "max_iter": 5}
 
 CANDIDATES: tuple[dict[str, Any], ...] = (
-    {"max_iter": 12, "directions_per_step": 1},
+    {**SIMPLE, "max_iter": 12, "directions_per_step": 1},
     {
+        **SIMPLE,
         "init": "scale",
         "loss": "exponential",
         "max_iter": 6,
         "directions_per_step": 1,
         "n_passes": 2,
     },
-    {"init": "lda", "max_iter": 3, "directions_per_step": 1},
+    {**SIMPLE, "init": "lda", "max_iter": 3, "directions_per_step": 1},
 )
 
-SHORT = BoostMetricCV([FEW, {"init": "lda", "max_iter": 3, "n_passes": 2}], n_splits=2)
+SHORT = BoostMetricCV([FEW, {**FEW, "init": "lda", "max_iter": 3, "n_passes": 2}], n_splits=2)
 WITH_RECIPE = BoostMetricCV([{**each, "max_iter": 10} for each in RECIPE], n_splits=1)
 
 CHECKS = [
@@ -133,7 +134,7 @@ def exhaustive(candidate: dict[str, Any], splits: list[Any], k: int) -> tuple[An
     for _ in range(candidate.get("n_passes", 1)):
         fitted = []
         for (A, a, _, _), L in zip(splits, maps, strict=True):
-            learner = BoostMetric(**{**options, "init": L})
+            learner = BoostMetric(**{**options, "init": L, "n_passes": 1})
             numbers = evaluations(learner.fit(A, a).n_iter_)
             fits = [clone(learner).set_params(max_iter=n).fit(A, a).components_ for n in numbers]
             fitted.append(dict(zip(numbers, fits, strict=True)))
@@ -192,7 +193,8 @@ def test_chosen_candidate_is_fitted_on_all_points(candidate: dict[str, Any], blo
     options = {name: each for name, each in candidate.items() if name != "n_passes"}
     L = starting_transformation(options.pop("init", None), X, y)
     for stop in learner.stops_:
-        L = BoostMetric(**{**options, "init": L, "max_iter": stop}).fit(X, y).components_
+        of_pass = {**options, "init": L, "max_iter": stop, "n_passes": 1}
+        L = BoostMetric(**of_pass).fit(X, y).components_
     M = np.eye(5) if L is None else L.T @ L
     np.testing.assert_allclose(learner.get_mahalanobis_matrix(), M, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(learner.transform(X), X @ learner.components_.T)
@@ -212,7 +214,7 @@ def test_validation_points_are_not_learned_from(blobs: Data, validation: Data) -
         assert learner.stops_ == expected
         M = np.eye(5)
         for stop in learner.stops_:
-            alone = BoostMetric(max_iter=stop, directions_per_step=1).fit(X, y)
+            alone = simple_learner(max_iter=stop, directions_per_step=1).fit(X, y)
             M = alone.get_mahalanobis_matrix()
         np.testing.assert_allclose(learner.get_mahalanobis_matrix(), M, rtol=1e-9, atol=1e-9)
         stops.add(learner.stops_)
@@ -269,9 +271,9 @@ def test_best_starting_transformation_is_kept(init: str | None, judged: bool, ap
 
 
 def test_first_of_equal_candidates_is_chosen(apart: Data) -> None:
-    learner = BoostMetricCV([{"init": "scale", **FEW}, FEW], n_splits=2, random_state=0)
-    assert learner.fit(*apart).best_params_ == {"init": "scale", **FEW}
-    learner = BoostMetricCV([FEW, {"init": "scale", **FEW}], n_splits=2, random_state=0)
+    learner = BoostMetricCV([{**FEW, "init": "scale"}, FEW], n_splits=2, random_state=0)
+    assert learner.fit(*apart).best_params_ == {**FEW, "init": "scale"}
+    learner = BoostMetricCV([FEW, {**FEW, "init": "scale"}], n_splits=2, random_state=0)
     assert learner.fit(*apart).best_params_ == FEW
 
 
@@ -346,12 +348,12 @@ def mined(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("candidates", "expected"),
     [
-        ([FEW, {"loss": "exponential", **FEW}, {"alpha": 0.1, **FEW}], 1),
-        ([FEW, {"n_neighbors": 3, **FEW}, {"n_neighbors": (3, 3), **FEW}], 1),
-        ([FEW, {"n_neighbors": 2, **FEW}, {"n_neighbors": (2, 3), **FEW}], 3),
-        ([FEW, {"init": "scale", **FEW}, {"init": "scale", "loss": "exponential", **FEW}], 2),
-        ([{"init": np.eye(5), **FEW}, {"init": 2 * np.eye(5), **FEW}], 2),
-        ([FEW, {"index": "faiss", **FEW}], 2),
+        ([FEW, {**FEW, "loss": "exponential"}, {**FEW, "alpha": 0.1}], 1),
+        ([FEW, {**FEW, "n_neighbors": 3}, {**FEW, "n_neighbors": (3, 3)}], 1),
+        ([FEW, {**FEW, "n_neighbors": 2}, {**FEW, "n_neighbors": (2, 3)}], 3),
+        ([FEW, {**FEW, "init": "scale"}, {**FEW, "init": "scale", "loss": "exponential"}], 2),
+        ([{**FEW, "init": np.eye(5)}, {**FEW, "init": 2 * np.eye(5)}], 2),
+        ([FEW, {**FEW, "index": "faiss"}], 2),
     ],
 )
 def test_candidates_share_the_first_neighbor_search(
@@ -377,7 +379,7 @@ def test_shared_neighbors_do_not_change_the_result(blobs: Data) -> None:
 
 
 def test_trial_has_times_and_pass_summaries(blobs: Data) -> None:
-    candidate = {"max_iter": 4, "directions_per_step": 2, "tol": 0.0}
+    candidate = {**SIMPLE, "max_iter": 4, "directions_per_step": 2}
     learner = BoostMetricCV([candidate], n_splits=2, random_state=0).fit(*blobs)
     (trial,) = learner.trials_
     (done,) = trial.passes
@@ -389,7 +391,8 @@ def test_pass_ends_after_three_evaluations_without_progress() -> None:
     rng = np.random.default_rng(0)  # labels that are independent of the points
     X, y = rng.normal(size=(60, 20)), np.arange(60) % 3
     X_val, y_val = rng.normal(size=(200, 20)), np.arange(200) % 3
-    learner = BoostMetricCV([{"loss": "exponential", "directions_per_step": 1}], n_splits=0)
+    candidate = {**SIMPLE, "loss": "exponential", "directions_per_step": 1}
+    learner = BoostMetricCV([candidate], n_splits=0)
     (trial,) = learner.fit(X, y, X_val=X_val, y_val=y_val).trials_
     (curve,) = trial.curves[:1]
     best = min(curve, key=curve.__getitem__)
@@ -426,7 +429,7 @@ def only_checks(monkeypatch: pytest.MonkeyPatch) -> None:
         ([FEW, {"warm_start": True}], ValueError, "sets 'warm_start', which has no effect"),
         ([FEW, {"max_iter": 0}], ValueError, "'max_iter' parameter"),
         ([{"loss": "nosuch"}], ValueError, "'loss' parameter"),
-        ([{"alpha": 1.0}], ValueError, "alpha must be < 1"),
+        ([{**SIMPLE, "alpha": 1.0}], ValueError, "alpha must be < 1"),
         ([{"nosuch": 1}], ValueError, "nosuch"),
         (["logistic"], TypeError, "candidates must be dicts.* got str"),
     ],
@@ -511,7 +514,9 @@ class FailsLate(Logistic):
 def test_failure_of_the_last_fit_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = load_wine(return_X_y=True)
     monkeypatch.setattr(FailsLate, "n_calls", 0)
-    learner = BoostMetricCV([{"loss": FailsLate(), "max_iter": 12}], n_splits=1, random_state=0)
+    learner = BoostMetricCV(
+        [{**SIMPLE, "loss": FailsLate(), "max_iter": 12}], n_splits=1, random_state=0
+    )
     assert learner.fit(X, y).stops_
     monkeypatch.setattr(FailsLate, "n_good", FailsLate.n_calls - 5)
     monkeypatch.setattr(FailsLate, "n_calls", 0)
@@ -532,7 +537,7 @@ def test_poor_candidate_gets_no_further_pass(
 ) -> None:
     monkeypatch.setattr(cv, "MAX_ERROR_RATIO", ratio)
     candidates: list[dict[str, Any]]
-    candidates = [{"init": "lda", "max_iter": 5}, {"max_iter": 20, "n_passes": 2}]
+    candidates = [{**FEW, "init": "lda"}, {**SIMPLE, "max_iter": 20, "n_passes": 2}]
     X, y = load_wine(return_X_y=True)
     learner = BoostMetricCV(candidates, n_splits=2, random_state=0).fit(X, y)
     first, second = learner.trials_

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import simple_learner
 from sklearn.datasets import load_wine
 
-from boostmetric import BoostMetric, Comparisons, Metric, Status
+from boostmetric import Comparisons, Metric, Status
 from boostmetric.estimators.early_stopping import HeldOut, hold_out_points
 from boostmetric.estimators.settings import Settings
 from boostmetric.estimators.training_data import TrainingData
@@ -43,7 +44,7 @@ def test_too_few_points_to_hold_out() -> None:
 
 
 def held_out_of(data: TrainingData, start: Metric | None = None, **parameters: Any) -> HeldOut:
-    learner = BoostMetric(early_stopping=True, random_state=0, **parameters)
+    learner = simple_learner(early_stopping=True, random_state=0, **parameters)
     return HeldOut(data, Settings.from_params(learner.get_params(deep=False)), start)
 
 
@@ -131,7 +132,7 @@ def test_warm_start_metric_is_kept_unless_beaten() -> None:
 
 def test_duality_gap_of_earlier_metric_is_nan() -> None:
     X, y = load_wine(return_X_y=True)
-    learner = BoostMetric(solver="totally_corrective", early_stopping=True, random_state=0)
+    learner = simple_learner(solver="totally_corrective", early_stopping=True, random_state=0)
     learner.set_params(max_iter=24, n_iter_no_change=8).fit(X, y)
     assert learner.metric_.n_directions < learner.n_iter_
     assert math.isnan(learner.duality_gap_)

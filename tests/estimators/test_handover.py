@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import simple_learner
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import cdist, squareform
@@ -22,7 +23,7 @@ Data = tuple[NDArray, NDArray]
 
 @pytest.fixture
 def learner(blobs: Data) -> BoostMetric:
-    return BoostMetric(max_iter=20).fit(*blobs)
+    return simple_learner(max_iter=20).fit(*blobs)
 
 
 @pytest.fixture
@@ -41,8 +42,10 @@ def test_learned_metric_is_not_euclidean(blobs: Data, between: NDArray) -> None:
 
 def test_classifier_in_pipeline(blobs: Data) -> None:
     X, y = blobs
-    pipeline = make_pipeline(BoostMetric(max_iter=20), KNeighborsClassifier(3)).fit(X[::2], y[::2])
-    M = BoostMetric(max_iter=20).fit(X[::2], y[::2]).get_mahalanobis_matrix()
+    pipeline = make_pipeline(simple_learner(max_iter=20), KNeighborsClassifier(3)).fit(
+        X[::2], y[::2]
+    )
+    M = simple_learner(max_iter=20).fit(X[::2], y[::2]).get_mahalanobis_matrix()
     nearest = cdist(X[1::2], X[::2], "mahalanobis", VI=M).argsort(axis=1)[:, :3]
     votes = np.apply_along_axis(np.bincount, 1, y[::2][nearest], minlength=3)
     assert np.array_equal(pipeline.predict(X[1::2]), votes.argmax(axis=1))

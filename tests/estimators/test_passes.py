@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import SMOOTH, read_only
+from conftest import SMOOTH, read_only, simple_learner
 from numpy.typing import NDArray
 from sklearn.datasets import load_wine
 
-from boostmetric import Boosting, BoostMetric, Comparisons, Metric, Status, boost
+from boostmetric import Boosting, Comparisons, Metric, Status, boost
 from boostmetric.engines import Local, StopRequested
 from boostmetric.estimators import Progress, listening
 from boostmetric.estimators.callbacks import Monitor
@@ -31,11 +31,11 @@ def wine() -> Data:
 
 
 def run(data: TrainingData, base: NDArray | None, **parameters: Any) -> list[Pass]:
-    learner = BoostMetric(**parameters)
+    learner = simple_learner(**parameters)
     settings = Settings.from_params(learner.get_params(deep=False))
     # Not a scikit-learn estimator, because callbacks would require a call of `fit`.
-    fitted = SimpleNamespace(verbose=0, max_iter=learner.max_iter)
-    monitor = Monitor(fitted, lambda metric: {}, settings.n_passes, 0, {})
+    fitted, max_iter = SimpleNamespace(verbose=0), settings.solver.max_iter
+    monitor = Monitor(fitted, lambda metric: {}, settings.n_passes, max_iter, 0, {})
     with Local(1) as engine:
         passes, error = run_passes(data, base, settings, engine, monitor)
     assert error is None
@@ -90,7 +90,7 @@ def test_one_pass_ends_on_callback(blobs: Data) -> None:
         steps.append(fit.n_tried)
         return fit.n_tried >= 3
 
-    settings = Settings.from_params(BoostMetric(directions_per_step=1).get_params())
+    settings = Settings.from_params(simple_learner(directions_per_step=1).get_params())
     with Local(1) as engine:
         done = one_pass(TrainingData(X, y), np.eye(5)[:4], settings, engine, callback=callback)
     assert done.outcome.status is Status.STOPPED
@@ -99,22 +99,17 @@ def test_one_pass_ends_on_callback(blobs: Data) -> None:
 
 
 def test_listener_and_held_out_data_see_every_step(wine: Data) -> None:
-    options: dict[str, Any] = {
-        "early_stopping": True,
-        "random_state": 0,
-        "max_iter": 30,
-        "directions_per_step": 1,
-    }
-    expected = BoostMetric(n_iter_no_change=5, **options).fit(*wine)
+    options: dict[str, Any] = {"early_stopping": True, "random_state": 0, "max_iter": 30}
+    expected = simple_learner(n_iter_no_change=5, **options).fit(*wine)
     seen: list[Progress] = []
     with listening(lambda progress: bool(seen.append(progress))):  # type: ignore[func-returns-value]
-        learner = BoostMetric(n_iter_no_change=5, **options).fit(*wine)
+        learner = simple_learner(n_iter_no_change=5, **options).fit(*wine)
     assert len(seen) == len(learner.history_["pass"])
     assert np.array_equal(learner.components_, expected.components_)
     # The metric at which a listener ends the fit is evaluated, too.
     best = expected.metric_.n_directions
     with listening(lambda progress: progress.n_directions == best):
-        stopped = BoostMetric(n_iter_no_change=50, **options).fit(*wine)
+        stopped = simple_learner(n_iter_no_change=50, **options).fit(*wine)
     assert stopped.status_ is Status.STOPPED
     assert np.array_equal(stopped.components_, expected.components_)
 
@@ -146,25 +141,25 @@ class Interrupting:
 def test_interrupted_search_keeps_earlier_passes(
     blobs: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = BoostMetric(max_iter=4, n_passes=1).fit(*blobs)
-    whole = BoostMetric(max_iter=4, n_passes=3).fit(*blobs)
+    expected = simple_learner(max_iter=4, n_passes=1).fit(*blobs)
+    whole = simple_learner(max_iter=4, n_passes=3).fit(*blobs)
     options: dict[str, Any] = {"max_iter": 4, "n_passes": 3, "checkpoint": tmp_path / "c"}
     with monkeypatch.context() as patch:
         listener = Interrupting(patch, 2)
         with listening(listener):
-            learner = BoostMetric(**options).fit(*blobs)
+            learner = simple_learner(**options).fit(*blobs)
     assert listener.n_tiles == 0
     assert learner.status_ is Status.STOPPED
     assert set(learner.history_["pass"]) == {0}
     assert np.array_equal(learner.components_, expected.components_)
-    resumed = BoostMetric(**options).fit(*blobs)
+    resumed = simple_learner(**options).fit(*blobs)
     assert np.array_equal(resumed.components_, whole.components_)
 
 
 @pytest.mark.filterwarnings("ignore:No direction increases")
 def test_first_search_is_not_interrupted(blobs: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     with listening(Interrupting(monkeypatch, 1)):
-        learner = BoostMetric(max_iter=4, n_passes=3).fit(*blobs)
+        learner = simple_learner(max_iter=4, n_passes=3).fit(*blobs)
     assert learner.status_ is Status.STOPPED
     assert learner.n_iter_ == 0
 

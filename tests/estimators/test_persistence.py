@@ -17,7 +17,7 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
-from conftest import read_only
+from conftest import read_only, simple_learner
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.neighbors import KNeighborsClassifier
@@ -157,7 +157,7 @@ def test_origin_must_be_json(tmp_path: Path) -> None:
 
 def test_origin_of_boostmetric(blobs: Data, tmp_path: Path) -> None:
     X, y = blobs
-    learner = BoostMetric(
+    learner = simple_learner(
         Logistic(), max_iter=12, n_passes=2, n_neighbors=(2, 4), init=np.eye(5), tol=1e-9
     ).fit(X, y)
     origin = learner.metric_.origin
@@ -175,7 +175,7 @@ def test_origin_of_boostmetric(blobs: Data, tmp_path: Path) -> None:
     assert origin["parameters"]["init"] == repr(np.eye(5))
     assert (origin["n_samples"], origin["n_iter"]) == (120, learner.n_iter_)
     second = Comparisons.from_labels(
-        BoostMetric(Logistic(), max_iter=12, n_neighbors=(2, 4), init=np.eye(5))
+        simple_learner(Logistic(), max_iter=12, n_neighbors=(2, 4), init=np.eye(5))
         .fit(X, y)
         .transform(X),
         y,
@@ -206,7 +206,7 @@ def test_origin_of_boostmetriccv(blobs: Data, tmp_path: Path) -> None:
     assert same(Metric.load(tmp_path / "metric"), learner.metric_)
 
 
-@pytest.mark.parametrize("learner", [BoostMetric(n_components=2), BoostMetricCV(**CV)])
+@pytest.mark.parametrize("learner", [simple_learner(n_components=2), BoostMetricCV(**CV)])
 def test_feature_names_are_stored(learner: BoostMetric | BoostMetricCV, blobs: Data) -> None:
     pandas = pytest.importorskip("pandas")
     X, y = blobs
@@ -225,7 +225,7 @@ def test_origin_of_failed_fit(blobs: Data) -> None:
             duals = super().duals(margins, weights)
             return duals if self.n_calls < 20 else duals * math.nan
 
-    learner = BoostMetric(Failing(), max_iter=200, directions_per_step=1)
+    learner = simple_learner(Failing(), max_iter=200)
     with pytest.raises(NotANumberError):
         learner.fit(*blobs)
     assert learner.status_ is Status.FAILED
@@ -259,8 +259,8 @@ COPIES = [by_pickle, by_joblib, by_skops, by_deepcopy]
 @pytest.mark.parametrize(
     "learner",
     [
-        BoostMetric(max_iter=10),
-        BoostMetric("squared_hinge", n_passes=2, tol=1e-3, n_components=2),
+        simple_learner(max_iter=10),
+        simple_learner("squared_hinge", n_passes=2, tol=1e-3, n_components=2),
         BoostMetricCV(**CV),
     ],
 )
@@ -292,12 +292,12 @@ def test_warm_start_continues_after_restoring(
     copy_of: Callable[..., Any], blobs: Data, tmp_path: Path
 ) -> None:
     X, y = blobs
-    learner = BoostMetric(max_iter=5, warm_start=True).fit(X, y)
+    learner = simple_learner(max_iter=5, warm_start=True).fit(X, y)
     restored = copy_of(learner, tmp_path).fit(X, y)
     assert np.array_equal(restored.components_, learner.fit(X, y).components_)
 
 
-@pytest.mark.parametrize("learner", [BoostMetric(), BoostMetricCV()])
+@pytest.mark.parametrize("learner", [simple_learner(), BoostMetricCV()])
 def test_unfitted_estimators_are_restored(
     learner: BoostMetric | BoostMetricCV, tmp_path: Path
 ) -> None:
@@ -316,7 +316,7 @@ BRUTE = KNeighborsClassifier(algorithm="brute")
 @pytest.mark.parametrize(
     ("learner", "needed"),
     [
-        (BoostMetric(max_iter=5, warm_start=True), BOOSTMETRIC),
+        (simple_learner(max_iter=5, warm_start=True), BOOSTMETRIC),
         (
             BoostMetricCV(**CV),
             [
@@ -326,9 +326,9 @@ BRUTE = KNeighborsClassifier(algorithm="brute")
                 *BOOSTMETRIC[1:],
             ],
         ),
-        (make_pipeline(StandardScaler(), BoostMetric(max_iter=10), BRUTE), BOOSTMETRIC),
+        (make_pipeline(StandardScaler(), simple_learner(max_iter=10), BRUTE), BOOSTMETRIC),
         (
-            make_pipeline(BoostMetric(max_iter=10), KNeighborsClassifier(algorithm="kd_tree")),
+            make_pipeline(simple_learner(max_iter=10), KNeighborsClassifier(algorithm="kd_tree")),
             [
                 *BOOSTMETRIC,
                 "sklearn.metrics._dist_metrics.EuclideanDistance64",

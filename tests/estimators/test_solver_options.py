@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import SMOOTH
+from conftest import SMOOTH, simple_learner
 from failing import Failing, calls_of
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 
 from boostmetric import (
-    BoostMetric,
     Comparisons,
     Hinge,
     NotANumberError,
@@ -47,7 +46,7 @@ def test_estimator_equals_boost(
     loss: str, solver: str, regularizer: str, blobs: Labeled, data: tuple[NDArray, Comparisons]
 ) -> None:
     options: dict[str, Any] = {"solver": solver, "regularizer": regularizer, "max_iter": 10}
-    learner = BoostMetric(loss, **options).fit(*blobs)
+    learner = simple_learner(loss, **options).fit(*blobs)
     assert np.isfinite(learner.transform(blobs[0])).all()
     assert learner.score(*blobs) > 0.5
     fit = boost(*data, loss, **options)
@@ -75,7 +74,7 @@ def test_invalid_options_are_rejected_before_the_search(
 
     monkeypatch.setattr(Comparisons, "from_labels", fail)
     with pytest.raises(ValueError, match=match):
-        BoostMetric(**options).fit(*blobs)
+        simple_learner(**options).fit(*blobs)
 
 
 @pytest.mark.parametrize(("solver", "alpha"), [("stagewise", 1.0), ("totally_corrective", 3.0)])
@@ -83,15 +82,15 @@ def test_relative_alpha_of_one_is_rejected_for_trace(
     solver: str, alpha: float, blobs: Labeled
 ) -> None:
     with pytest.raises(ValueError, match=r"alpha"):
-        BoostMetric(solver=solver, alpha=alpha).fit(*blobs)
-    learner = BoostMetric(solver=solver, alpha=alpha, regularizer="frobenius").fit(*blobs)
+        simple_learner(solver=solver, alpha=alpha).fit(*blobs)
+    learner = simple_learner(solver=solver, alpha=alpha, regularizer="frobenius").fit(*blobs)
     assert len(learner.components_) > 0
 
 
 @pytest.mark.parametrize("eigen_solver", EIGEN_SOLVERS)
 def test_eigen_solvers_have_similar_scores(eigen_solver: str, blobs: Labeled) -> None:
-    rough = BoostMetric(eigen_solver=eigen_solver, max_iter=50).fit(*blobs)
-    exact = BoostMetric(max_iter=50).fit(*blobs)
+    rough = simple_learner(eigen_solver=eigen_solver, max_iter=50).fit(*blobs)
+    exact = simple_learner(max_iter=50).fit(*blobs)
     assert rough.score(*blobs) == pytest.approx(exact.score(*blobs), abs=0.05)
 
 
@@ -120,7 +119,7 @@ def test_history_has_directions_per_step(
     n: int, D: int, options: dict[str, Any], tried: list[int]
 ) -> None:
     X, y = two_classes(n, D)
-    learner = BoostMetric(max_iter=40, alpha=0.0, **options).fit(X, y)
+    learner = simple_learner(max_iter=40, alpha=0.0, **options).fit(X, y)
     counts = learner.history_["n_tried"].tolist()
     assert counts == tried[: len(counts)]
     assert learner.n_iter_ == sum(counts)
@@ -133,41 +132,35 @@ def test_history_has_directions_per_step(
 @pytest.mark.parametrize("n_passes", [1, 2])
 def test_duality_gap_is_computed_if_tol_is_positive(n_passes: int, blobs: Labeled) -> None:
     options: dict[str, Any] = {"max_iter": 6, "directions_per_step": 3, "n_passes": n_passes}
-    assert np.isnan(BoostMetric(**options).fit(*blobs).duality_gap_)
-    assert BoostMetric(tol=1e-9, **options).fit(*blobs).duality_gap_ >= 0
-    corrective = BoostMetric(solver="totally_corrective", **options)
+    assert np.isnan(simple_learner(**options).fit(*blobs).duality_gap_)
+    assert simple_learner(tol=1e-9, **options).fit(*blobs).duality_gap_ >= 0
+    corrective = simple_learner(solver="totally_corrective", **options)
     assert corrective.fit(*blobs).duality_gap_ >= 0
 
 
 def test_warm_start_in_batches(blobs: Labeled) -> None:
     X, y = blobs
-    options: dict[str, Any] = {"directions_per_step": 3, "tol": 0.0}
-    learner = BoostMetric(max_iter=6, warm_start=True, **options).fit(X, y)
+    learner = simple_learner(directions_per_step=3, max_iter=6, warm_start=True).fit(X, y)
     first = learner.history_["objective"][-1]
     learner.fit(X, y)
     assert learner.history_["n_tried"].tolist() == [3, 3]
     assert learner.history_["objective"][0] < first
-    whole = BoostMetric(max_iter=12, **options).fit(X, y)
+    whole = simple_learner(directions_per_step=3, max_iter=12).fit(X, y)
     assert learner.history_["objective"][-1] == pytest.approx(whole.history_["objective"][-1])
 
 
 def test_early_stopping_in_batches() -> None:
     X, _ = two_classes(300, 8)
     y = np.random.default_rng(1).integers(0, 2, 300)  # random labels
-    options: dict[str, Any] = {
-        "directions_per_step": 4,
-        "tol": 0.0,
-        "early_stopping": True,
-        "random_state": 0,
-    }
-    learner = BoostMetric(n_iter_no_change=8, max_iter=400, **options).fit(X, y)
+    options: dict[str, Any] = {"directions_per_step": 4, "early_stopping": True, "random_state": 0}
+    learner = simple_learner(n_iter_no_change=8, max_iter=400, **options).fit(X, y)
     assert learner.status_ is Status.STOPPED
     n_tried = int(learner.history_["n_tried"].sum())
     assert n_tried >= 8
     assert learner.metric_.n_directions <= n_tried - 8
     kept = learner.get_mahalanobis_matrix()
     earlier = [
-        BoostMetric(n_iter_no_change=10**6, max_iter=n, **options).fit(X, y)
+        simple_learner(n_iter_no_change=10**6, max_iter=n, **options).fit(X, y)
         for n in range(4, n_tried + 1, 4)
     ]
     assert any(np.allclose(kept, each.get_mahalanobis_matrix()) for each in earlier)
@@ -178,8 +171,8 @@ def test_early_stopping_in_batches() -> None:
 
 def test_hinge_fit_transform_clone_and_pickle() -> None:
     X, y = load_iris(return_X_y=True)
-    learner = BoostMetric(loss="hinge").fit(X, y)
-    assert learner.score(X, y) > BoostMetric(init="pca", max_iter=1).fit(X, y).score(X, y) - 0.1
+    learner = simple_learner(loss="hinge").fit(X, y)
+    assert learner.score(X, y) > simple_learner(init="pca", max_iter=1).fit(X, y).score(X, y) - 0.1
     assert learner.score(X, y) > 0.8
     assert learner.status_ is Status.CONVERGED
     assert np.isfinite(learner.duality_gap_)
@@ -193,21 +186,21 @@ def test_hinge_fit_transform_clone_and_pickle() -> None:
 
 
 def test_hinge_with_nu(blobs: Labeled) -> None:
-    few, many = (BoostMetric(loss=Hinge(nu)).fit(*blobs) for nu in (0.1, 0.9))
+    few, many = (simple_learner(loss=Hinge(nu)).fit(*blobs) for nu in (0.1, 0.9))
     # The average of the worst tenth of the margins is the lower one.
     assert few.history_["objective"][-1] > many.history_["objective"][-1]
 
 
 def test_hinge_with_early_stopping(blobs: Labeled) -> None:
-    learner = BoostMetric(loss="hinge", early_stopping=True, random_state=0).fit(*blobs)
+    learner = simple_learner(loss="hinge", early_stopping=True, random_state=0).fit(*blobs)
     assert np.isfinite(learner.transform(blobs[0])).all()
     assert np.trace(learner.get_mahalanobis_matrix()) == pytest.approx(1, rel=1e-9)
 
 
 def test_hinge_keeps_float32(blobs: Labeled) -> None:
     X, y = blobs
-    learner = BoostMetric(loss="hinge").fit(X.astype(np.float32), y)
-    expected = BoostMetric(loss="hinge").fit(X, y)
+    learner = simple_learner(loss="hinge").fit(X.astype(np.float32), y)
+    expected = simple_learner(loss="hinge").fit(X, y)
     assert learner.components_.dtype == learner.transform(X.astype(np.float32)).dtype == np.float32
     assert learner.history_["objective"][-1] == pytest.approx(
         expected.history_["objective"][-1], rel=5e-3
@@ -215,7 +208,7 @@ def test_hinge_keeps_float32(blobs: Labeled) -> None:
 
 
 def test_hinge_with_passes_and_warm_start(blobs: Labeled) -> None:
-    learner = BoostMetric(loss="hinge", n_passes=2, warm_start=True).fit(*blobs)
+    learner = simple_learner(loss="hinge", n_passes=2, warm_start=True).fit(*blobs)
     assert set(learner.history_["pass"]) == {0, 1}
     last = learner.history_["objective"][-1]
     learner.fit(*blobs)
@@ -235,7 +228,7 @@ def test_hinge_without_highs_states_what_to_install(
     monkeypatch.setattr(hinge_module, "import_module", missing)
     monkeypatch.setattr(Comparisons, "from_labels", fail)
     with pytest.raises(ImportError, match=r"boostmetric\[hinge\].*loss='smoothed_hinge'"):
-        BoostMetric(loss="hinge").fit(*blobs)
+        simple_learner(loss="hinge").fit(*blobs)
 
 
 # A loss that returns NaN.
@@ -260,10 +253,12 @@ def test_failing_loss_raises_and_keeps_the_metric(
         "tol": 0.0,
     }
     good = calls_of(method, *data, max_iter=2 * directions_per_step, **options)
-    learner = BoostMetric(loss=Failing(method, good, once), **options)
+    learner = simple_learner(loss=Failing(method, good, once), **options)
     with pytest.raises(NotANumberError, match=r"In step 3,"):
         learner.fit(*blobs)
-    expected = BoostMetric(loss=Failing(), max_iter=2 * directions_per_step, **options).fit(*blobs)
+    expected = simple_learner(loss=Failing(), max_iter=2 * directions_per_step, **options).fit(
+        *blobs
+    )
     assert learner.status_ is Status.FAILED
     assert learner.n_iter_ == 2 * directions_per_step
     assert len(learner.history_["objective"]) == 2
@@ -274,7 +269,7 @@ def test_failing_loss_raises_and_keeps_the_metric(
 
 @pytest.mark.parametrize("good", [0, 1])
 def test_estimator_is_not_fitted_without_metric(good: int, blobs: Labeled) -> None:
-    learner = BoostMetric(loss=Failing("duals", good))
+    learner = simple_learner(loss=Failing("duals", good))
     with pytest.raises(NotANumberError):
         learner.fit(*blobs)
     assert not hasattr(learner, "components_")
@@ -284,10 +279,9 @@ def test_estimator_is_not_fitted_without_metric(good: int, blobs: Labeled) -> No
 @pytest.mark.parametrize("late", [0, 1, 8])
 def test_failure_in_second_pass_keeps_the_metric(late: int, blobs: Labeled) -> None:
     X, y = blobs
-    options: dict[str, Any] = {"max_iter": 5, "directions_per_step": 1}
-    good = calls_of("duals", X, Comparisons.from_labels(X, y), **options)
-    first = BoostMetric(loss=Failing(), **options).fit(X, y)
-    learner = BoostMetric(loss=Failing("duals", good + late, once=True), n_passes=3, **options)
+    good = calls_of("duals", X, Comparisons.from_labels(X, y), max_iter=5)
+    first = simple_learner(loss=Failing(), max_iter=5).fit(X, y)
+    learner = simple_learner(loss=Failing("duals", good + late, once=True), max_iter=5, n_passes=3)
     with pytest.raises(NotANumberError):
         learner.fit(X, y)
     assert learner.status_ is Status.FAILED
@@ -297,8 +291,7 @@ def test_failure_in_second_pass_keeps_the_metric(late: int, blobs: Labeled) -> N
     if in_second == 0:
         assert np.array_equal(learner.components_, first.components_)
     else:
-        options["max_iter"] = in_second
-        expected = BoostMetric(init=first.components_, **options).fit(X, y)
+        expected = simple_learner(max_iter=in_second, init=first.components_).fit(X, y)
         np.testing.assert_allclose(
             learner.get_mahalanobis_matrix(), expected.get_mahalanobis_matrix(), rtol=1e-8
         )
@@ -306,7 +299,7 @@ def test_failure_in_second_pass_keeps_the_metric(late: int, blobs: Labeled) -> N
 
 def test_warm_start_after_failure(blobs: Labeled, data: tuple[NDArray, Comparisons]) -> None:
     good = calls_of("duals", *data, max_iter=3)
-    learner = BoostMetric(loss=Failing("duals", good, once=True), warm_start=True, max_iter=10)
+    learner = simple_learner(loss=Failing("duals", good, once=True), warm_start=True, max_iter=10)
     with pytest.raises(NotANumberError):
         learner.fit(*blobs)
     kept = learner.history_["objective"][-1]
@@ -316,7 +309,9 @@ def test_warm_start_after_failure(blobs: Labeled, data: tuple[NDArray, Compariso
 
 
 def test_early_stopping_does_not_hide_failure(blobs: Labeled) -> None:
-    learner = BoostMetric(loss=Failing("value", 1, once=True), early_stopping=True, random_state=0)
+    learner = simple_learner(
+        loss=Failing("value", 1, once=True), early_stopping=True, random_state=0
+    )
     with pytest.raises(NotANumberError, match="In step 1,"):
         learner.fit(*blobs)
     assert not hasattr(learner, "components_")

@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import read_only
+from conftest import read_only, simple_learner
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csr_array
 from sparse_tools import dense, draw, draw_triplets, near, repeated
 
 from boostmetric import (
-    BoostMetric,
     BoostMetricCV,
     Comparisons,
     knn_error,
@@ -50,8 +49,8 @@ FORMATS: dict[str, Callable[[NDArray], Any]] = {
 def test_sparse_fit_equals_dense_fit(options: dict[str, Any], D: int) -> None:
     X, y = draw(D=D)
     parameters = {"max_iter": 12, **options}
-    other = BoostMetric(**parameters).fit(X, y)
-    learner = BoostMetric(**parameters).fit(csr_array(X), y)
+    other = simple_learner(**parameters).fit(X, y)
+    learner = simple_learner(**parameters).fit(csr_array(X), y)
     assert near(learner.metric_.matrix, other.metric_.matrix, 1e-6)
     assert learner.n_iter_ == other.n_iter_
     assert np.allclose(learner.transform(csr_array(X)), other.transform(X), rtol=1e-5, atol=1e-5)
@@ -61,8 +60,8 @@ def test_sparse_fit_equals_dense_fit(options: dict[str, Any], D: int) -> None:
 @pytest.mark.parametrize("D", [20, 640])
 def test_float32_is_kept(D: int) -> None:
     X, y = draw(D=D, dtype=np.float32)
-    other = BoostMetric(loss="exponential", max_iter=5).fit(X, y)
-    learner = BoostMetric(loss="exponential", max_iter=5).fit(csr_array(X), y)
+    other = simple_learner(loss="exponential", max_iter=5).fit(X, y)
+    learner = simple_learner(loss="exponential", max_iter=5).fit(csr_array(X), y)
     assert learner.components_.dtype == learner.transform(csr_array(X)).dtype == np.float32
     assert near(learner.metric_.matrix, other.metric_.matrix, 1e-3)
 
@@ -72,7 +71,7 @@ def test_triplets_equal_dense_fit(D: int) -> None:
     X, _ = draw(D=D)
     comparisons = draw_triplets(120, 200)
     learners = [
-        BoostMetric("logistic", max_iter=12).fit(points, comparisons=comparisons)
+        simple_learner("logistic", max_iter=12).fit(points, comparisons=comparisons)
         for points in (X, csr_array(X))
     ]
     assert near(learners[1].metric_.matrix, learners[0].metric_.matrix, 1e-6)
@@ -87,8 +86,8 @@ def test_all_sparse_formats_are_accepted_and_unchanged(name: str) -> None:
     given = FORMATS[name](X)
     if given.format == "csr":
         read_only(given.data, given.indices, given.indptr)
-    learner = BoostMetric(init="scale", max_iter=5).fit(given, y)
-    expected = BoostMetric(init="scale", max_iter=5).fit(X, y)
+    learner = simple_learner(init="scale", max_iter=5).fit(given, y)
+    expected = simple_learner(init="scale", max_iter=5).fit(X, y)
     assert near(learner.metric_.matrix, expected.metric_.matrix, 1e-9)
     pairs = np.array([[0, 1], [5, 9]])
     distances = np.linalg.norm((X[pairs[:, 0]] - X[pairs[:, 1]]) @ learner.components_.T, axis=1)
@@ -128,7 +127,7 @@ def test_points_are_never_densified(
 
     monkeypatch.setattr(csr_array, "toarray", toarray)
     monkeypatch.setattr("boostmetric.neighbors.exact.TILE", 25)
-    learner = BoostMetric(**{"max_iter": 40, **options}).fit(csr_array(X), y)
+    learner = simple_learner(**{"max_iter": 40, **options}).fit(csr_array(X), y)
     learner.score(csr_array(X), y)
     learner.pair_distance([[0, 1]], csr_array(X))
     with pytest.raises(AssertionError):
@@ -139,8 +138,8 @@ def test_sample_weight_equals_repetition() -> None:
     X, y = draw(n=40, D=6)
     weights = np.random.default_rng(0).integers(0, 3, size=40)
     rows = np.repeat(np.arange(40), weights)
-    weighted = BoostMetric(max_iter=5, n_neighbors=2).fit(csr_array(X), y, sample_weight=weights)
-    twice = BoostMetric(max_iter=5, n_neighbors=2).fit(csr_array(X)[rows], y[rows])
+    weighted = simple_learner(max_iter=5, n_neighbors=2).fit(csr_array(X), y, sample_weight=weights)
+    twice = simple_learner(max_iter=5, n_neighbors=2).fit(csr_array(X)[rows], y[rows])
     assert near(weighted.metric_.matrix, twice.metric_.matrix, 1e-9)
 
 
@@ -162,7 +161,7 @@ def test_scale_of_many_features_is_sparse() -> None:
     D = 20_000  # a matrix of this size would take 3 GB
     rng = np.random.default_rng(0)
     X = sparse.random(200, D, density=1e-3, random_state=0, format="csr")
-    learner = BoostMetric(init="scale", max_iter=4, n_neighbors=1)
+    learner = simple_learner(init="scale", max_iter=4, n_neighbors=1)
     learner.fit(X, rng.integers(0, 2, size=200))
     assert learner.components_.shape[1] == D
     assert learner.transform(X).shape == (200, len(learner.components_))
@@ -171,25 +170,25 @@ def test_scale_of_many_features_is_sparse() -> None:
 def test_init_array_equals_dense(rng: np.random.Generator) -> None:
     X, y = draw(n=60, D=6)
     L = rng.normal(size=(3, 6))
-    learners = [BoostMetric(init=L, max_iter=5).fit(given, y) for given in (X, csr_array(X))]
+    learners = [simple_learner(init=L, max_iter=5).fit(given, y) for given in (X, csr_array(X))]
     assert near(learners[1].metric_.matrix, learners[0].metric_.matrix, 1e-9)
 
 
 @pytest.mark.parametrize("init", ["pca", "whiten", "lda"])
 def test_centering_init_is_rejected(init: str) -> None:
     X, y = draw(n=40, D=6)
-    learner = BoostMetric(init=init)
+    learner = simple_learner(init=init)
     with pytest.raises(TypeError, match=rf"init='{init}' does not work with sparse X.*Truncated"):
         learner.fit(csr_array(X), y)
     assert not learner.__sklearn_tags__().input_tags.sparse
-    assert BoostMetric().__sklearn_tags__().input_tags.sparse
+    assert simple_learner().__sklearn_tags__().input_tags.sparse
 
 
 def test_index_is_rejected() -> None:
     from sklearn.neighbors import NearestNeighbors
 
     X, y = draw(n=40, D=6)
-    learner = BoostMetric(index=NearestNeighbors())
+    learner = simple_learner(index=NearestNeighbors())
     with pytest.raises(
         ValueError, match=r"index=Near.* does not work with sparse X. Use index=None"
     ):
@@ -205,7 +204,7 @@ def test_cv_requires_dense_points() -> None:
 def test_identical_points_are_rejected() -> None:
     X = csr_array(np.tile([[0.0, 2.0, 0.0]], (6, 1)))
     with pytest.raises(ValueError, match="All 6 points are identical"):
-        BoostMetric().fit(X, [0, 0, 0, 1, 1, 1])
+        simple_learner().fit(X, [0, 0, 0, 1, 1, 1])
     X.data[3] = 1.0
     assert not are_identical(X)
 
@@ -214,7 +213,7 @@ def test_identical_points_are_rejected() -> None:
 def test_start_is_kept_without_directions(init: str | None) -> None:
     X = np.zeros((6, 4))
     X[:, 0] = [1, 2, 3, 1.5, 2.5, 3.5]  # the far pair is nearer for every metric
-    learner = BoostMetric(init=init)
+    learner = simple_learner(init=init)
     with pytest.warns(UserWarning, match="No direction"):
         learner.fit(csr_array(X), comparisons=Comparisons.from_triplets([[0, 2, 1]]))
     scale = 1.0 if init is None else 1 / X[:, 0].std()
@@ -230,7 +229,9 @@ def test_start_of_many_features_is_rejected(base: csr_array | None) -> None:
 def test_warm_start_after_pickle() -> None:
     X, y = draw(n=60, D=8)
     learners = [
-        BoostMetric(init="scale", max_iter=4, directions_per_step=1, warm_start=True).fit(given, y)
+        simple_learner(init="scale", max_iter=4, directions_per_step=1, warm_start=True).fit(
+            given, y
+        )
         for given in (X, csr_array(X))
     ]
     copies = [pickle.loads(pickle.dumps(learner)) for learner in learners]
@@ -242,7 +243,7 @@ def test_warm_start_after_pickle() -> None:
 
 def test_row_out_of_bounds() -> None:
     X, y = draw(n=40, D=6)
-    learner = BoostMetric(max_iter=3).fit(csr_array(X), y)
+    learner = simple_learner(max_iter=3).fit(csr_array(X), y)
     with pytest.raises(ValueError, match="Row index 40 is out of bounds for X with 40 rows"):
         learner.pair_distance([[0, 40]], csr_array(X))
     with pytest.raises(ValueError, match="comparisons contain row 40, but X has 40 rows"):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import simple_learner
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.datasets import load_iris, load_wine
@@ -53,7 +54,7 @@ def wine() -> Labeled:
 
 @pytest.fixture(scope="module")
 def learner(wine: Labeled) -> BoostMetric:
-    return BoostMetric(max_iter=15, n_passes=2).fit(*wine)
+    return simple_learner(max_iter=15, n_passes=2).fit(*wine)
 
 
 def display_of(kind: Any, estimator: Any, wine: Labeled, **options: Any) -> Any:
@@ -149,7 +150,7 @@ def test_convergence_has_a_curve_per_pass(learner: BoostMetric) -> None:
 
 
 def test_convergence_shows_a_known_duality_gap(wine: Labeled) -> None:
-    learner = BoostMetric(solver="totally_corrective", tol=1e-9, max_iter=60).fit(*wine)
+    learner = simple_learner(solver="totally_corrective", tol=1e-9, max_iter=60).fit(*wine)
     axes = ConvergenceDisplay.from_estimator(learner).ax_[1]
     assert axes.get_ylabel() == "Duality gap / objective"
     assert axes.get_yscale() == "log"

@@ -114,7 +114,7 @@ def test_unsupported_combinations_are_rejected(
     if solver == "stagewise":
         match = r"solver='stagewise' .*Hinge\(nu=0.3\).* Use solver='totally_corrective'.*another"
     else:
-        match = r"regularizer='frobenius' .*Hinge\(nu=0.3\).* Use regularizer='trace'.*another loss"
+        match = rf"regularizer='{regularizer}' .*Hinge\(nu=0.3\).* Use regularizer='trace'.*another"
     for name in ("scatter", "scatter_matrix", "responses"):
         monkeypatch.setattr(ComparisonOperator, name, no_work)
     with pytest.raises(ValueError, match=match):

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from boostmetric.problem import Comparisons
 
 Loss = Literal["logistic", "exponential", "squared_hinge", "smoothed_hinge", "hinge"]
-Init = Literal["scale", "whiten", "pca", "lda"]
+Init = Literal["auto", "none", "scale", "whiten", "pca", "lda"]
 Solver = Literal["stagewise", "totally_corrective"]
-Regularizer = Literal["trace", "frobenius"]
+Regularizer = Literal["trace", "frobenius", "shrinkage"]
 
 ENDINGS = {
     "NO_DIRECTION": "Finished: no further direction lowers the objective.",
@@ -66,20 +66,24 @@ def fit(
     ] = False,
     init: Annotated[
         Init | None,
-        model(metavar="NAME", help=f"Transformation to start from: {', '.join(get_args(Init))}."),
+        model(
+            metavar="NAME",
+            help=f"Transformation to start from: {', '.join(get_args(Init))}.",
+            show_default="auto",
+        ),
     ] = None,
     loss: Annotated[
         Loss | None,
         model(metavar="NAME", help=f"{', '.join(get_args(Loss))}.", show_default="logistic"),
     ] = None,
     neighbors: Annotated[
-        int | None, model(min=1, metavar="K", help="Targets per point.", show_default="3")
+        int | None, model(min=1, metavar="K", help="Targets per point.", show_default="auto")
     ] = None,
     impostors: Annotated[
         int | None, model(min=1, metavar="K", help="Impostors per point. Default: as --neighbors.")
     ] = None,
     passes: Annotated[
-        int | None, model(min=1, metavar="N", help="Neighbor searches.", show_default="1")
+        int | None, model(min=1, metavar="N", help="Neighbor searches.", show_default="auto")
     ] = None,
     components: Annotated[
         float | None,
@@ -89,7 +93,7 @@ def fit(
         bool, model("--early-stopping", help="Stop when the error on held-out data is lowest.")
     ] = False,
     max_iter: Annotated[
-        int | None, expert(min=1, metavar="N", help="Directions per pass.", show_default="500")
+        int | None, expert(min=1, metavar="N", help="Directions per pass.", show_default="auto")
     ] = None,
     solver: Annotated[
         Solver | None,
@@ -97,11 +101,11 @@ def fit(
     ] = None,
     regularizer: Annotated[
         Regularizer | None,
-        expert(metavar="NAME", help="trace or frobenius.", show_default="trace"),
+        expert(metavar="NAME", help="trace, frobenius or shrinkage.", show_default="auto"),
     ] = None,
     alpha: Annotated[
         float | None,
-        expert(min=0, metavar="X", help="Relative strength, below 1.", show_default="1e-07"),
+        expert(min=0, metavar="X", help="Relative strength.", show_default="auto"),
     ] = None,
     engine: Annotated[
         str | None,
@@ -129,8 +133,8 @@ def fit(
         raise UsageError("--label or --comparisons is required.")
     if dropna and comparisons is not None:
         raise UsageError("--dropna cannot be used with --comparisons, which number the rows.")
-    if alpha is not None and alpha >= 1:
-        raise UsageError("--alpha must be less than 1.")
+    if alpha is not None and alpha >= 1 and regularizer == "trace":
+        raise UsageError("--alpha must be less than 1 for the trace regularizer.")
     if resume and checkpoint is None:
         raise UsageError("--resume requires --checkpoint.")
     if checkpoint is not None:
@@ -145,13 +149,15 @@ def fit(
         "max_iter": max_iter,
         "n_passes": passes,
         "n_components": int(components) if components and components % 1 == 0 else components,
-        "n_neighbors": (neighbors or 3, impostors) if impostors else neighbors,
+        "n_neighbors": (neighbors or 5, impostors) if impostors else neighbors,
         "init": init,
         "early_stopping": early_stopping or None,
         "engine": engine,
         "checkpoint": checkpoint,
     }
     parameters = {name: value for name, value in parameters.items() if value is not None}
+    if init == "none":
+        parameters["init"] = None
     if choose and (parameters or comparisons):
         raise UsageError(
             "--choose finds the settings from labels. Leave out --comparisons, --checkpoint and "
@@ -164,7 +170,7 @@ def fit(
     from boostmetric.cli.tables import read_comparisons, read_table
 
     table = read_table(data, label, column, drop, sep=sep, decimal=decimal, dropna=dropna)
-    if init not in (None, "scale") and not isinstance(table.X, np.ndarray):
+    if init not in (None, "auto", "none", "scale") and not isinstance(table.X, np.ndarray):
         raise CommandError(f"--init {init} does not support sparse data; use --init scale.")
     compared = None
     if comparisons is not None:

@@ -230,8 +230,8 @@ def distinct_points(X: Points, labels: NDArray) -> tuple[NDArray, NDArray]:
     # 2) compare rows of equal hashes completely
     same = np.flatnonzero(counts[inverse.reshape(-1)] > 1)
     alone = np.delete(np.arange(n), same)
-    keys = rows[same].view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    whole = rows[same].view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+    _, first, inverse = np.unique(whole, return_index=True, return_inverse=True)
     position = np.empty(n, dtype=np.intp)
     position[alone], position[same] = np.arange(len(alone)), len(alone) + inverse.reshape(-1)
     return np.concatenate([alone, same[first]]), position

@@ -19,18 +19,29 @@ from boostmetric.data.dask_points import DaskPoints, collect, content_of, is_col
 from boostmetric.data.points import Points
 from boostmetric.engines import Dask, as_engine, single_blas_thread
 from boostmetric.estimators.base import LearnedMetric
-from boostmetric.estimators.callbacks import CallbackSupportMixin, Monitor, with_callbacks
+from boostmetric.estimators.callbacks import (
+    CallbackSupportMixin,
+    Monitor,
+    logger,
+    show_log,
+    with_callbacks,
+)
 from boostmetric.estimators.checkpoint import Checkpoint, digest, settings_of
 from boostmetric.estimators.early_stopping import HeldOut
-from boostmetric.estimators.initial import CENTERING, as_components, starting_transformation
+from boostmetric.estimators.initial import (
+    CENTERING,
+    as_components,
+    choose_init,
+    starting_transformation,
+)
 from boostmetric.estimators.passes import Pass, run_passes
-from boostmetric.estimators.settings import Settings
+from boostmetric.estimators.settings import Settings, is_auto
 from boostmetric.estimators.training_data import TrainingData
 from boostmetric.evaluation.knn import satisfied_share
 from boostmetric.metric import Metric
 from boostmetric.neighbors import Index
 from boostmetric.problem import Comparisons, Loss, Regularizer
-from boostmetric.solvers import DEFAULT_ALPHA, Iteration, Status
+from boostmetric.solvers import Iteration, Status
 
 
 class BoostMetric(CallbackSupportMixin, LearnedMetric):
@@ -51,19 +62,24 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         "stagewise" optimizes the coefficients of directions once, when they are added.
         "totally_corrective" optimizes all coefficients again in each step, which takes longer and
         converges to the optimum. "auto" uses "stagewise", except for the hinge loss.
-    regularizer : {"trace", "frobenius"} or Regularizer, default="trace"
-        Regularizer R: alpha·Tr M, which favors low rank, or alpha/2·‖M‖², which favors equal
-        eigenvalues. An instance such as ``Trace(v)`` or ``Frobenius(v)`` sets the absolute
-        strength, the paper's v.
-    alpha : float, default=1e-7
+    regularizer : {"auto", "frobenius", "trace", "shrinkage"} or Regularizer, default="auto"
+        Regularizer R: "frobenius", alpha/2·‖M‖², favors equal eigenvalues; "trace", alpha·Tr M, the
+        paper's, favors low rank; "shrinkage", alpha/2·‖M − c·I‖², favors the starting metric, for
+        few comparisons. "auto" is "frobenius" if the loss supports it. An instance such as
+        ``Trace(v)`` or ``Frobenius(v)`` sets the absolute strength, the paper's v.
+    alpha : float or "auto", default="auto"
         Strength of the regularizer, relative to the problem. For "trace" it is a fraction of the
-        smallest strength for which M = 0 is optimal; for "frobenius" see `Frobenius`. Small values,
-        down to 0, have little effect.
-    n_neighbors : int or (int, int), default=3
-        Number of targets and of impostors of each point. Only used with labels.
-    n_passes : int, default=1
+        smallest strength for which M = 0 is optimal; for the others see `Frobenius`. Small values,
+        down to 0, have little effect. "auto" is 1e-2 (1e-3 for more than 5,000 points with
+        labels), and 1e-4 for "trace".
+    n_neighbors : int, (int, int) or "auto", default="auto"
+        Number of targets and of impostors of each point. Only used with labels. "auto" is (5, 10)
+        for up to 5,000 points, and (3, 3) for more; 3 if there are too few points in some class, or
+        outside of it.
+    n_passes : int or "auto", default="auto"
         Number of neighbor searches. Each pass after the first one searches in the space learned by
-        the pass before. Values above 1 require labels.
+        the pass before. Values above 1 require labels. "auto" is 2 with labels, and 1
+        otherwise.
     index : None, "faiss" or index, default=None
         Neighbor search: None is exact, "faiss" is approximate. An index is an object with the
         methods `fit(X)` and `kneighbors(X, k)`. Sparse X and multilabel targets require None.
@@ -73,8 +89,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         Number of directions that a step adds. With 1, the stage-wise solver is the paper's
         algorithm. The coefficients of a larger batch are optimized together, along with one factor
         for all earlier ones, which is faster. "auto" uses 16, or D if that is less, and 8 for more
-        than 600 features or several million comparisons; 4 (8 for more than 32 features) for the
-        totally corrective solver.
+        than 600 features or several million comparisons; up to 64 for the totally corrective
+        solver.
     tol : float or None, default=None
         A pass ends when the duality gap is at most this share of the objective. With 0, the gap is
         not computed. None uses 1e-3 for the totally corrective solver. The stage-wise solver, which
@@ -88,10 +104,14 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     n_components : int, float or None, default=None
         Maximum number of leading eigenvectors of M to keep. A float in (0, 1) is the share of the
         trace of M that the eigenvectors must have. None keeps all.
-    init : None, {"scale", "whiten", "pca", "lda"} or array of shape (d, D), default=None
+    init : None, {"auto", "scale", "whiten", "pca", "lda"} or array of shape (d, D), default="auto"
         Transformation to start from; neighbors are searched, and the metric is learned, in the
-        transformed space. "whiten" uses the shrunk within-class covariance. Sparse X is not
-        centered, so it requires None, "scale" or an array.
+        transformed space. "auto" chooses between None (the features as they are), "scale" (divided
+        by their standard deviations) and "whiten" (the shrunk within-class covariance) by the
+        cross-validated 3-NN error before learning, on at most 2,000 points; whitening must be
+        better by one standard error. Sparse X, multilabel targets, Dask collections and
+        comparisons without labels choose between None and "scale". Sparse X is not centered, so it
+        does not support "whiten", "pca" and "lda".
     early_stopping : bool, default=False
         Whether to hold out data and keep the metric with the lowest held-out error: the error of
         the `n_neighbors` nearest neighbors if there are labels (for multilabel targets, the share
@@ -138,6 +158,10 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         Upper bound on the difference between the objective of the last pass and its optimum.
         Infinite if no bound was found. NaN if none was computed: with `tol=0`, with more than 600
         features, or if early stopping kept an earlier metric.
+    init_ : str, array or None
+        Transformation that the fit started from; the choice of ``init="auto"``.
+    init_errors_ : dict of float
+        Error of each candidate before learning, if ``init="auto"``; None is named "none".
     alpha_ : float
         Absolute alpha of the last pass; for the hinge loss, the price of the trace constraint.
     n_features_in_ : int
@@ -171,7 +195,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
 
     >>> from boostmetric import Comparisons
     >>> comparisons = Comparisons.from_triplets([[0, 1, 2], [3, 1, 0], [4, 3, 2]])
-    >>> BoostMetric(max_iter=5).fit(X, comparisons=comparisons).score(X, comparisons=comparisons)
+    >>> BoostMetric().fit(X, comparisons=comparisons).score(X, comparisons=comparisons)
     1.0
     """
 
@@ -182,17 +206,17 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         loss: str | Loss = "logistic",
         *,
         solver: str = "auto",
-        regularizer: str | Regularizer = "trace",
-        alpha: float = DEFAULT_ALPHA,
-        n_neighbors: int | tuple[int, int] = 3,
-        n_passes: int = 1,
+        regularizer: str | Regularizer = "auto",
+        alpha: float | str = "auto",
+        n_neighbors: int | tuple[int, int] | str = "auto",
+        n_passes: int | str = "auto",
         index: str | Index | None = None,
         max_iter: int = 500,
         directions_per_step: int | str = "auto",
         tol: float | None = None,
         eigen_solver: str = "auto",
         n_components: int | float | None = None,
-        init: str | ArrayLike | None = None,
+        init: str | ArrayLike | None = "auto",
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 50,
@@ -268,13 +292,15 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
                     for each in (y, sample_weight)
                 )
             data = TrainingData.validate(points, y, comparisons, sample_weight)
+            settings = settings.for_data(points.shape[0], data.labels)
             data.check_settings(settings)
 
             # 2) start: a transformation, or the metric of an earlier fit, in its last pass
             start: Metric | None = None
             if resumed is None:
+                self._choose_init(settings, data)
                 base = starting_transformation(
-                    settings.init, points, data.labels, data.weights, settings.n_components
+                    self.init_, points, data.labels, data.weights, settings.n_components
                 )
             else:
                 base, start = resumed
@@ -295,6 +321,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
                 self,
                 self._metric_attributes,
                 settings.n_passes,
+                settings.solver.max_iter,
                 0 if checkpoint is None else len(checkpoint.passes),
                 {"X": points, "y": y, "metadata": {"sample_weight": sample_weight}},
             )
@@ -308,6 +335,20 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         if failure is not None:
             raise failure
         return self
+
+    def _choose_init(self, settings: Settings, data: TrainingData) -> None:
+        """Set `init_`, and `init_errors_` if there is a choice."""
+        self.init_ = settings.init
+        if is_auto(settings.init):
+            self.init_, self.init_errors_ = choose_init(
+                data.points, data.labels, data.weights, data.comparisons
+            )
+            if settings.verbose:
+                show_log()
+                errors = ", ".join(f"{name} {e:.4f}" for name, e in self.init_errors_.items())
+                logger.info(
+                    "init=%r has been chosen; errors before learning: %s", self.init_, errors
+                )
 
     def _open_checkpoint(
         self, path: Path, data: TrainingData, base: NDArray | None, start: Metric | None
@@ -391,6 +432,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         settings = Settings.from_params(self.get_params(deep=False))
         points = self._validate_points(X, reset=False)
         data = TrainingData.validate(points, y, comparisons)
+        settings = settings.for_data(points.shape[0], data.labels)
         metric = Metric.from_components(self.components_)
         mined = data.compare(points, replace(settings, index=None))
         return satisfied_share(metric, points, mined)

@@ -99,7 +99,8 @@ class Monitor:
     estimator : the estimator that is fitted. Its `verbose` is 0 (silent), 1 (log every tenth step
         and the end of a pass) or 2 (every step)
     attributes : returns the attributes of the estimator for a metric over its features
-    n_passes, n_done : maximum number of passes, and number of passes in the checkpoint
+    n_passes, max_iter : maximum number of passes, and of directions per pass
+    n_done : number of passes in the checkpoint
     fit_data : X, y and metadata in the form that scikit-learn's callbacks expect
 
     Attributes
@@ -112,11 +113,12 @@ class Monitor:
         estimator: Any,
         attributes: Callable[[Metric], dict[str, Any]],
         n_passes: int,
+        max_iter: int,
         n_done: int,
         fit_data: dict[str, Any],
     ) -> None:
         self._estimator, self._attributes = estimator, attributes
-        self._n_passes, self._number = n_passes, n_done
+        self._n_passes, self._max_iter, self._number = n_passes, max_iter, n_done
         self._base: NDArray | None = None
         self._listener = _LISTENER.get()
         self._call: dict[str, Any] = {"estimator": estimator, **fit_data}
@@ -157,7 +159,7 @@ class Monitor:
                 number=self._number,
                 n_passes=self._n_passes,
                 n_directions=fit.n_tried,
-                max_iter=self._estimator.max_iter,
+                max_iter=self._max_iter,
                 objective=step.objective,
                 lambda_max=step.lambda_max,
                 n_violated=step.n_violated,
@@ -167,7 +169,7 @@ class Monitor:
             self.stopped |= bool(self._listener(progress))
         if self._root is not None:
             if self._pass is None:  # the first step shows how many directions a step adds
-                n_steps = math.ceil(self._estimator.max_iter / max(1, fit.history[0].n_tried))
+                n_steps = math.ceil(self._max_iter / max(1, fit.history[0].n_tried))
                 self._pass = self._root.subcontext(task_name="pass", max_subtasks=n_steps)
                 self._pass.call_on_fit_task_begin(**self._call)
             context = self._pass.subcontext(task_name="iteration")

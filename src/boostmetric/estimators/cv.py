@@ -20,7 +20,7 @@ from boostmetric.estimators.base import LearnedMetric
 from boostmetric.estimators.boostmetric import BoostMetric
 from boostmetric.estimators.callbacks import logger, show_log
 from boostmetric.estimators.early_stopping import hold_out_points
-from boostmetric.estimators.initial import starting_transformation
+from boostmetric.estimators.initial import choose_init, starting_transformation
 from boostmetric.estimators.passes import one_pass
 from boostmetric.estimators.settings import CHECKS, COUNT, SOLVER_PARAMETERS, Settings
 from boostmetric.estimators.training_data import TrainingData
@@ -29,12 +29,13 @@ from boostmetric.metric import Metric
 from boostmetric.problem import Comparisons
 from boostmetric.solvers import Boosting, Status
 
-_HINGE = {"loss": "squared_hinge", "alpha": 1e-4, "max_iter": 300}
+_BASE: dict[str, Any] = {"regularizer": "trace", "max_iter": 300, "init": None, "n_neighbors": 3}
+_HINGE: dict[str, Any] = {**_BASE, "loss": "squared_hinge", "alpha": 1e-4, "n_passes": 1}
 
 RECIPE: tuple[dict[str, Any], ...] = (
     {**_HINGE, "n_neighbors": 10, "n_passes": 3},
     {**_HINGE, "n_passes": 3},
-    {"loss": "logistic", "max_iter": 300, "n_passes": 3},
+    {**_BASE, "loss": "logistic", "alpha": 1e-7, "n_passes": 3},
     {**_HINGE, "n_neighbors": (5, 10), "n_passes": 3, "init": "whiten"},
     {**_HINGE, "init": "lda"},
 )
@@ -212,6 +213,7 @@ class BoostMetricCV(LearnedMetric):
         settings = self._settings_of(candidates)
         X, y = self._validate(X, y, reset=True)
         check_labels(y)
+        settings = [each.for_data(len(X), y) for each in settings]
 
         # 2) splits
         splits = []
@@ -327,7 +329,10 @@ class Split:
 
 def start_of(settings: Settings, X: NDArray, y: NDArray) -> NDArray | None:
     """Compute the starting transformation in the dtype of X."""
-    base = starting_transformation(settings.init, X, y)
+    init = settings.init
+    if isinstance(init, str) and init == "auto":
+        init, _ = choose_init(X, y)
+    base = starting_transformation(init, X, y)
     return None if base is None else base.astype(X.dtype)
 
 

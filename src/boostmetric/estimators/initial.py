@@ -10,17 +10,25 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.linalg import eigh, svd
 from scipy.sparse import csr_array, diags_array, issparse
 from sklearn.utils import check_array
+from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
 from boostmetric._validation import is_count
 from boostmetric.data.dask_points import DaskPoints
 from boostmetric.data.points import Points, largest_sizes
-from boostmetric.metric import fix_signs
+from boostmetric.evaluation.knn import majority
+from boostmetric.metric import fix_signs, pair_distances
+from boostmetric.problem import Comparisons, only_named_rows
 
 CENTERING = ("whiten", "pca", "lda")
 """Transformations that center the points, which would fill a sparse X."""
 
-INITS = ("scale", *CENTERING)
+INITS = ("auto", "scale", *CENTERING)
 """The names of the transformations."""
+
+N_FOLDS, MAX_QUERIES, MAX_ROWS = 5, 2_000, 10_000
+"""`choose_init` classifies at most this number of points, in folds, and samples from this number of
+rows. The standard error of an error of 5 % is then 0.5 %. On 12,000 points of 16 features (letter)
+it takes a tenth of the time of a fit."""
 
 ROUNDING_UNITS = 16
 """Values of a feature that differ by at most this many units in the last place of its largest one
@@ -112,6 +120,132 @@ def starting_transformation(
         if init in ("pca", "lda") and is_count(n_components):
             L = L[:n_components]
     return L
+
+
+def choose_init(
+    X: Points | DaskPoints,
+    labels: NDArray | csr_array | None = None,
+    weights: NDArray | None = None,
+    comparisons: Comparisons | None = None,
+) -> tuple[str | None, dict[str, float]]:
+    """Choose the starting transformation by an error that is known before learning.
+
+    With labels, it is the cross-validated error of 3-NN classification on at most `MAX_QUERIES`
+    points: None or "scale", whichever is lower (None if they are equal), or "whiten" if it is lower
+    than both by more than one standard error of the difference. The within-class covariance has
+    many parameters and is computed without the points of a fold. For multilabel targets it is the
+    share of neighbors without a common label, and without labels the share of comparisons that are
+    not satisfied; both choose between None and "scale", as do sparse X, which cannot be centered,
+    and Dask collections, of which a sample is fetched.
+
+    The result is deterministic: rows are sampled with a fixed seed.
+
+    Returns
+    -------
+    init : None, "scale" or "whiten"
+    errors : the error of each candidate; None is named "none"
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> init, errors = choose_init(*load_wine(return_X_y=True))
+    >>> init, {name: round(error, 2) for name, error in errors.items()}
+    ('whiten', {'none': 0.3, 'scale': 0.04, 'whiten': 0.01})
+    """
+    names: tuple[str | None, ...] = (None, "scale")
+    if labels is None:
+        assert comparisons is not None
+        wrong, counts = _wrong_comparisons(X, comparisons, names)
+    else:
+        if labels.ndim == 1 and not issparse(X) and not isinstance(X, DaskPoints):
+            names = (*names, "whiten")
+        wrong, counts = _wrong_neighbors(X, labels, weights, names)
+    errors = {
+        name or "none": float(np.average(each, weights=counts))
+        for name, each in zip(names, wrong, strict=True)
+    }
+    best = 0 if errors["none"] <= errors["scale"] else 1
+    if len(names) == 3:
+        # Points that only one of the two misclassifies decide; their number has this deviation.
+        gain = counts * (wrong[best].astype(float) - wrong[2])
+        if gain.sum() > math.sqrt(float(np.sum(gain**2))):
+            best = 2
+    return names[best], errors
+
+
+def _wrong_neighbors(
+    X: Points | DaskPoints,
+    labels: NDArray | csr_array,
+    weights: NDArray | None,
+    names: tuple[str | None, ...],
+) -> tuple[NDArray, NDArray]:
+    """Errors of sampled points, of shape (number of names, k), and the weights of the points.
+
+    Each error is 0 or 1, or for multilabel targets the share of unlike neighbors.
+    """
+    # 1) rows in random order, with equal numbers of each class in all folds
+    counted = np.ones(X.shape[0], dtype=bool) if weights is None else weights > 0
+    order = np.random.default_rng(0).permutation(np.flatnonzero(counted))[:MAX_ROWS]
+    if labels.ndim == 1:
+        order = order[np.argsort(labels[order], kind="stable")]
+    points, y = X[order], labels[order]
+    w = np.ones(len(order)) if weights is None else weights[order]
+    n_queries = min(len(order), MAX_QUERIES)
+    # Every (n/n_queries)-th row is classified, and belongs to one of the folds in turn.
+    queries = np.arange(n_queries) * len(order) // n_queries
+    folds = np.full(len(order), -1)
+    folds[queries] = np.arange(n_queries) % N_FOLDS
+    # 2) transformations that do not use labels, once; centered, because distances are computed from
+    # products, which would lose digits to a common offset
+    images = {}
+    for name in names[:2]:
+        L = starting_transformation(name, points, weights=w)
+        images[name] = points if L is None else points @ L.T
+        if not issparse(points):
+            images[name] = images[name] - images[name].mean(axis=0)
+    # 3) the three nearest points outside of the fold
+    wrong = np.zeros((len(names), len(order)))
+    for fold in range(min(N_FOLDS, n_queries)):
+        inside = folds == fold
+        known, truth = y[~inside], y[inside]
+        for number, name in enumerate(names):
+            if name == "whiten":
+                L = starting_transformation(name, points[~inside], known, w[~inside])
+                assert L is not None
+                image = images[None] @ L.T
+            else:
+                image = images[name]
+            others, n_neighbors = image[~inside], min(3, len(order) - int(inside.sum()))
+            products = safe_sparse_dot(image[inside], others.T, dense_output=True)
+            distances = row_norms(others, squared=True) - 2 * products
+            nearest = np.argpartition(distances, n_neighbors - 1, axis=1)[:, :n_neighbors]
+            if labels.ndim == 1:
+                wrong[number, inside] = majority(known[nearest], ties="first") != truth
+            else:
+                like = [truth.multiply(known[rows]).sum(axis=1) > 0 for rows in nearest.T]
+                wrong[number, inside] = 1 - np.mean(like, axis=0)
+    return wrong[:, queries], w[queries]
+
+
+def _wrong_comparisons(
+    X: Points | DaskPoints, comparisons: Comparisons, names: tuple[str | None, ...]
+) -> tuple[NDArray, NDArray]:
+    """Which comparisons are not satisfied, of shape (number of names, k), and their weights."""
+    counted = comparisons.counted()
+    if isinstance(X, DaskPoints):
+        order = np.random.default_rng(0).permutation(len(counted))[:MAX_QUERIES]
+        rows, counted = only_named_rows(counted[np.sort(order)])
+        points = X[rows]
+    else:
+        points = X
+    wrong = []
+    for name in names:
+        L = starting_transformation(name, X)
+        images = points if L is None else points @ L.T
+        squares = pair_distances(images, counted.pairs, squared=True)
+        wrong.append(squares[counted.far] <= squares[counted.near])
+    weights = np.ones(len(counted)) if counted.weights is None else counted.weights
+    return np.array(wrong), weights
 
 
 def as_components(base: Points | None, n_features: int, dtype: DTypeLike) -> NDArray:

@@ -27,7 +27,14 @@ from boostmetric.problem.operators import (
     check_operator,
 )
 from boostmetric.problem.placement import only_named_rows, place_objective
-from boostmetric.problem.regularizers import REGULARIZERS, Frobenius, Regularizer, Trace, UnitTrace
+from boostmetric.problem.regularizers import (
+    REGULARIZERS,
+    Frobenius,
+    Regularizer,
+    Shrinkage,
+    Trace,
+    UnitTrace,
+)
 from boostmetric.problem.step import Step, Sum
 
 __all__ = [
@@ -47,6 +54,7 @@ __all__ = [
     "Objective",
     "Operator",
     "Regularizer",
+    "Shrinkage",
     "SmoothedHinge",
     "SquaredHinge",
     "StackOperator",

@@ -226,6 +226,12 @@ class Block:
         margins = np.concatenate(self.threads.map(margins_of, self._numbers))
         return float(np.abs(margins + self._gaps).max())
 
+    def value_sizes(self, directions: NDArray, coefs: NDArray) -> tuple[float, float]:
+        """Σ_r c_r·|⟨A_r, Σ_j w_j·v_j·v_jᵀ⟩| and Σ_r c_r."""
+        sizes = np.abs(self.operator.values(Metric(directions, coefs)))
+        total = np.sum(self._weights * sizes, dtype=np.float64)
+        return float(total), float(self._weights.sum(dtype=np.float64))
+
     def response_sizes(self, directions: NDArray) -> NDArray:
         """An upper bound on Σ_r c_r·|v_jᵀA_r v_j| for every direction, and Σ_r c_r at the end."""
         operator, measures = self.operator, self._measures(directions)

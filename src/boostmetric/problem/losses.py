@@ -45,7 +45,7 @@ class Loss(ABC):
 
     lower: ClassVar[float] = -math.inf
     solvers: ClassVar[tuple[str, ...]] = ("stagewise", "totally_corrective")
-    regularizers: ClassVar[tuple[str, ...]] = ("trace", "frobenius")
+    regularizers: ClassVar[tuple[str, ...]] = ("trace", "frobenius", "shrinkage")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Reset methods derived from `value` and `duals` if a class overrides either of these."""

@@ -162,6 +162,11 @@ class Objective:
         """The largest |⟨A_r, ·⟩| at s·M + Σ_j w_j·v_j·v_jᵀ."""
         return max(self._query(Block.largest_value, directions, scale, coefs))
 
+    def mean_size(self, directions: NDArray, coefs: NDArray) -> float:
+        """The weighted mean of |⟨A_r, Σ_j w_j·v_j·v_jᵀ⟩| over the terms."""
+        total, weight = np.sum(self._query(Block.value_sizes, directions, coefs), axis=0)
+        return float(total / weight)
+
     def response_sizes(self, directions: NDArray) -> NDArray:
         """The weighted mean of |v_jᵀA_r v_j| over the terms, for every direction."""
         parts = self._query(Block.response_sizes, directions)

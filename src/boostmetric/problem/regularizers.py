@@ -62,6 +62,11 @@ class Regularizer(ABC):
         """Convert the absolute alpha for matrices A_r to that for matrices A_r·unit."""
 
     @property
+    def multiple(self) -> float:
+        """R is smallest at this multiple of the identity, from which fits start."""
+        return 0.0
+
+    @property
     def curvature(self) -> float:
         """The second derivative of R along any unit direction."""
         return 0.0
@@ -213,7 +218,7 @@ class Frobenius(Regularizer):
         return penalty
 
     def value_of(self, matrix: NDArray) -> float:
-        return float(np.sum(matrix * self.gradient(matrix))) / 2
+        return self.strength * float(np.sum(np.square(matrix))) / 2
 
     def gradient(self, matrix: NDArray) -> NDArray:
         return self.strength * matrix
@@ -227,6 +232,88 @@ class Frobenius(Regularizer):
 
 
 @dataclass(frozen=True, repr=False)
+class Shrinkage(Frobenius):
+    """R(M) = alpha/2·‖M − c·I‖²_F, which favors metrics close to the one before learning.
+
+    A large alpha yields a multiple of the Euclidean metric (in the space of the starting
+    transformation) instead of M = 0, and directions on which the comparisons have little effect
+    keep the eigenvalue c. Therefore it does the least harm if there are few comparisons. Fits start
+    from M = c·I, which has full rank, so at most 600 features are supported.
+
+    The unit of a relative alpha is that of `Frobenius`, so that both agree for c = 0.
+
+    Parameters
+    ----------
+    alpha : float or None, default=None
+        Absolute strength. None uses the relative alpha of the estimator.
+    center : float or None, default=None
+        c. None uses the c for which the weighted mean of |⟨A_r, c·I⟩| over the comparisons is 1: it
+        depends neither on the scale of the features nor on the number of comparisons, and a loss
+        that changes around margins of ±1 is neither saturated nor linear there.
+
+    Examples
+    --------
+    >>> Shrinkage(0.5, center=1.0).value_of(np.diag([3.0, 1.0]))
+    1.0
+    """
+
+    center: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_valid = self.center is None or 0 <= self.center < math.inf
+        check_parameter("center", self.center, is_valid, "None or a float in the range [0.0, inf)")
+
+    @property
+    def multiple(self) -> float:
+        assert self.center is not None
+        return self.center
+
+    @property
+    def threshold(self) -> float:
+        return -self.strength * self.multiple
+
+    # The Frobenius norm plus alpha·c·(c·D/2 − Tr M).
+
+    def value(self, M: Sum) -> float:
+        return super().value(M) + self._rest(M.trace, M.n_features)
+
+    def along(self, M: Sum, direction: NDArray) -> tuple[float, float]:
+        price, curvature = super().along(M, direction)
+        return price + self.threshold, curvature
+
+    def on_slice(self, M: Sum, directions: NDArray) -> SlicePenalty:
+        norm = super().on_slice(M, directions)
+        traces = np.append(M.trace, np.ones(directions.shape[1]))
+
+        def penalty(s: float, w: NDArray) -> tuple[float, NDArray]:
+            value, slopes = norm(s, w)
+            rest = self._rest(float(traces @ np.append(s, w)), M.n_features)
+            return value + rest, slopes + self.threshold * traces
+
+        return penalty
+
+    def value_of(self, matrix: NDArray) -> float:
+        return super().value_of(matrix) + self._rest(float(np.trace(matrix)), len(matrix))
+
+    def gradient(self, matrix: NDArray) -> NDArray:
+        return super().gradient(matrix) + self.threshold * np.eye(len(matrix))
+
+    def smallest(self, scatter: NDArray, budget: float = math.inf) -> float:
+        """Completing the square: the minimum is at the positive part of c·I + G/alpha."""
+        shifted = scatter - self.threshold * np.eye(len(scatter))
+        return super().smallest(shifted) + self._rest(0.0, len(scatter))
+
+    def _rest(self, trace: float, n_features: int) -> float:
+        return self.strength * self.multiple * (self.multiple * n_features / 2 - trace)
+
+    def __repr__(self) -> str:
+        given = {"alpha": self.alpha, "center": self.center}
+        shown = (f"{name}={value:g}" for name, value in given.items() if value is not None)
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+@dataclass(frozen=True, repr=False)
 class UnitTrace(Trace):
     """R(M) = 0 if Tr M = 1, else ∞: the constraint of the soft-margin linear program.
 
@@ -237,5 +324,9 @@ class UnitTrace(Trace):
         return 0.0  # the linear program keeps the trace at 1
 
 
-REGULARIZERS: dict[str, type[Regularizer]] = {"trace": Trace, "frobenius": Frobenius}
+REGULARIZERS: dict[str, type[Regularizer]] = {
+    "trace": Trace,
+    "frobenius": Frobenius,
+    "shrinkage": Shrinkage,
+}
 """The regularizers by name."""

@@ -214,7 +214,8 @@ def without_null_directions(
 ) -> tuple[NDArray, NDArray, NDArray]:
     """Directions with responses above rounding level, their coefficients and typical effects.
 
-    The others are null directions of the data: constant or linearly dependent features.
+    The others are null directions of the data: constant or linearly dependent features. They are
+    kept if the regularizer shrinks M toward a multiple of the identity, not toward 0.
 
     The effect of a direction is its typical response, at least the root of the regularizer's
     curvature per dual: both are the same multiple of the root of a second derivative. A search in
@@ -224,6 +225,9 @@ def without_null_directions(
         return directions, coefs, np.empty(0)
     sizes = objective.response_sizes(directions)
     kept = sizes > 8 * np.finfo(objective.dtype).eps * sizes.max()
+    if objective.regularizer.multiple > 0:
+        kept[:] = True
+        sizes = np.maximum(sizes, 1e-6 * sizes.max())  # if R has no curvature
     if now.dual_sum > 0:
         sizes = np.hypot(sizes, math.sqrt(objective.regularizer.curvature / now.dual_sum))
     return np.ascontiguousarray(directions[:, kept]), coefs[kept], sizes[kept]

@@ -28,12 +28,13 @@ def polish(objective: Objective, root: NDArray, max_evaluations: int) -> tuple[N
     The variables are Z with B = K^(−1/4)·Z for the absolute scatter K. With K^(−1/2) the loss would
     be well conditioned, with the identity the regularizer; this is a compromise, which needs few
     evaluations for any strength and for features of any scale. Null directions of the data, in
-    which K is 0, are left out.
+    which K is 0, are left out, unless the regularizer keeps M from being 0 there.
     """
     # 1) the axes of K, in units of its largest entry
     scatter = objective.absolute_scatter_at(root @ root.T)
     values, vectors = eigh(scatter / np.abs(scatter).max())
     used = values > 16 * np.finfo(objective.dtype).eps * values[-1]
+    used |= objective.regularizer.multiple > 0
     values, vectors = np.maximum(values[used], 1e-8 * values[-1]), vectors[:, used]
     axes, inverse = vectors * values**-0.25, vectors * values**0.25
     # 2) L-BFGS over Z

@@ -19,6 +19,8 @@ from boostmetric.problem import (
     Hinge,
     NotANumberError,
     Objective,
+    Operator,
+    Shrinkage,
     Step,
     Sum,
     UnitTrace,
@@ -169,6 +171,9 @@ class Boosting:
         else:
             alpha = R.in_units(R.alpha, 1 / unit)
         problem.regularizer = replace(R, alpha=alpha)
+        center: Metric | None = None
+        if isinstance(R, Shrinkage):
+            problem.regularizer, center = centered(problem, replace(R, alpha=alpha))
         batch_size = settings.batch_size(problem.n_features, problem.n_terms)
         min_decrease = MIN_DECREASE if settings.tol is None else MIN_DECREASE_WITH_TOL
         self.solver = kind(batch_size, settings.eigen_solver, min_decrease)
@@ -188,6 +193,8 @@ class Boosting:
         elif start is not None:
             coefs = start.coefs * self.coef_unit
             problem.take(Step(start.directions.astype(problem.dtype), coefs, 0.0))
+        elif center is not None:
+            problem.take(Step(center.directions, center.coefs, 0.0))
 
     @property
     def metric(self) -> Metric:
@@ -457,6 +464,25 @@ class Boosting:
         problem.restore(M)
         self.history, self.memory, self.first_value = history, memory, first_value
         self._gap_at = problem.M if has_gap else None
+
+
+def centered(problem: Objective, R: Shrinkage) -> tuple[Shrinkage, Metric | None]:
+    """The regularizer with its center in the units of the problem, and the center as a metric."""
+    D = problem.n_features
+    if not problem.is_dense:
+        raise ValueError(
+            f"{R!r} starts from a metric of full rank, which requires at most "
+            f"{Operator.DENSE_UP_TO} features; there are {D}. Reduce X first, for example with PCA "
+            "or TruncatedSVD, or use regularizer='frobenius'."
+        )
+    identity = Metric(np.eye(D, dtype=problem.dtype), np.ones(D))
+    if R.center is None:
+        size = problem.mean_size(identity.directions, identity.coefs)
+        multiple = 1 / size if size > 0 else 0.0
+    else:
+        multiple = R.center * problem.unit
+    center = Metric(identity.directions, multiple * identity.coefs) if multiple > 0 else None
+    return replace(R, center=multiple), center
 
 
 def with_prefix(arrays: Mapping[str, NDArray], prefix: str) -> dict[str, NDArray]:

@@ -6,7 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from boostmetric._validation import check_parameter, is_count, is_real
-from boostmetric.problem import LOSSES, REGULARIZERS, Hinge, Loss, Operator, Regularizer, as_loss
+from boostmetric.problem import (
+    LOSSES,
+    REGULARIZERS,
+    Hinge,
+    Loss,
+    Operator,
+    Regularizer,
+    Shrinkage,
+    as_loss,
+)
 from boostmetric.solvers.eigen import EIGEN_SOLVERS, N_FOLLOWED
 from boostmetric.solvers.hinge import check_highs
 
@@ -85,9 +94,20 @@ class SolverSettings:
         # 2) their combination
         F = as_loss(loss)
         R = REGULARIZERS[regularizer]() if isinstance(regularizer, str) else regularizer
+        # Only the totally corrective solver decreases M along some directions and not others.
+        shrinks = isinstance(R, Shrinkage) and "totally_corrective" in F.solvers
+        if shrinks and solver == "stagewise":
+            raise ValueError(
+                f"solver='stagewise' does not work with regularizer={R!r}, because it only adds "
+                "directions. Use solver='auto' or 'totally_corrective'."
+            )
         if solver == "auto":
             solver = F.solvers[0] if F.solvers else SOLVERS[0]
-        name = next((name for name, kind in REGULARIZERS.items() if isinstance(R, kind)), "")
+            solver = "totally_corrective" if shrinks else solver
+        # The last one that matches is the most specific class.
+        name = next(
+            (name for name in reversed(REGULARIZERS) if isinstance(R, REGULARIZERS[name])), ""
+        )
         for parameter, value, supported in (
             ("solver", solver, F.solvers),
             ("regularizer", name, F.regularizers),

@@ -1,0 +1,109 @@
+"""What "auto" stands for in the parameters of `BoostMetric`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+from sklearn.model_selection import cross_val_score
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from boostmetric import BoostMetric, Comparisons, Frobenius, Hinge, Shrinkage, Trace
+from boostmetric.estimators.settings import Settings
+
+
+def settings_of(n: int = 100, labels: NDArray | None = None, **parameters: Any) -> Settings:
+    settings = Settings.from_params(BoostMetric(**parameters).get_params())
+    return settings.for_data(n, np.arange(n) % 2 if labels is None else labels)
+
+
+@pytest.mark.parametrize(
+    ("n", "n_neighbors", "alpha", "max_iter"),
+    [(100, (5, 10), 1e-2, 48), (5000, (5, 10), 1e-2, 48), (5001, (3, 3), 1e-3, 96)],
+)
+def test_defaults_depend_on_the_number_of_points(
+    n: int, n_neighbors: tuple[int, int], alpha: float, max_iter: int
+) -> None:
+    settings = settings_of(n)
+    assert (settings.n_targets, settings.n_impostors) == n_neighbors
+    assert settings.n_passes == 2
+    assert settings.solver.alpha == pytest.approx(alpha)
+    assert settings.solver.max_iter == max_iter
+    assert isinstance(settings.solver.regularizer, Frobenius)
+    assert settings.solver.batch_size(20, 50 * n) == 16
+
+
+def test_given_values_do_not_depend_on_the_data() -> None:
+    given: dict[str, Any] = {"n_neighbors": (2, 4), "n_passes": 3, "alpha": 0.3, "max_iter": 7}
+    settings = settings_of(50_000, **given)
+    assert (settings.n_targets, settings.n_impostors, settings.n_passes) == (2, 4, 3)
+    assert (settings.solver.alpha, settings.solver.max_iter) == (0.3, 7)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "alpha", "max_iter"),
+    [
+        ({"regularizer": "trace"}, 1e-4, 500),
+        ({"regularizer": "shrinkage"}, 1e-2, 48),
+        ({"regularizer": Shrinkage(center=1.0)}, 1e-2, 48),
+        ({"solver": "totally_corrective"}, 1e-2, 500),
+        ({"directions_per_step": 1}, 1e-2, 500),
+        ({"early_stopping": True}, 1e-2, 500),
+    ],
+)
+def test_other_parameters_change_the_defaults(
+    parameters: dict[str, Any], alpha: float, max_iter: int
+) -> None:
+    solver = settings_of(**parameters).solver
+    assert (solver.alpha, solver.max_iter) == (alpha, max_iter)
+
+
+@pytest.mark.parametrize("regularizer", [Trace(0.5), Frobenius(0.5), Shrinkage(0.5)])
+def test_absolute_alpha_needs_no_relative_one(regularizer: Any) -> None:
+    assert settings_of(regularizer=regularizer).solver.regularizer == regularizer
+
+
+@pytest.mark.parametrize("loss", ["hinge", Hinge(0.5)])
+def test_regularizer_suits_the_loss(loss: str | Hinge) -> None:
+    assert isinstance(settings_of(loss=loss).solver.regularizer, Trace)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"), [((6, 10), (5, 3)), ((5, 30), (3, 3)), ((4, 6, 20), (3, 10))]
+)
+def test_small_classes_get_fewer_neighbors(
+    sizes: tuple[int, ...], expected: tuple[int, int]
+) -> None:
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    settings = settings_of(len(labels), labels)
+    assert (settings.n_targets, settings.n_impostors) == expected
+
+
+@pytest.mark.filterwarnings("error")
+def test_small_classes_do_not_warn(rng: np.random.Generator) -> None:
+    y = np.repeat([0, 1, 2], 4)
+    BoostMetric().fit(rng.normal(size=(12, 3)) + y[:, None], y)
+
+
+def test_comparisons_take_one_pass(rng: np.random.Generator) -> None:
+    X = rng.normal(size=(30, 4))
+    rows = np.array([rng.permutation(30)[:3] for _ in range(40)])
+    learner = BoostMetric().fit(X, comparisons=Comparisons.from_triplets(rows))
+    assert set(learner.history_["pass"]) == {0}
+
+
+@pytest.mark.parametrize("load", [load_iris, load_wine, load_breast_cancer])
+def test_default_is_not_worse_than_euclidean_distance(load: Any) -> None:
+    X, y = load(return_X_y=True)
+    classifier = KNeighborsClassifier(3)
+
+    def score(*steps: Any) -> float:
+        return float(cross_val_score(make_pipeline(*steps, classifier), X, y, cv=5).mean())
+
+    # One point more may be wrong.
+    assert score(BoostMetric()) >= max(score(), score(StandardScaler())) - 1.5 / len(y)
