@@ -450,7 +450,6 @@ def test_verbose_logs_without_printing(
     separable: Data, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     X, y = separable
-    options: dict[str, Any] = {"loss": "exponential", "directions_per_step": 1}
     with caplog.at_level(logging.INFO, logger="boostmetric"):
         simple_learner(loss="exponential", max_iter=20, verbose=1).fit(X, y)
         assert len(caplog.records) == 3
