@@ -152,11 +152,12 @@ def learn_psd(
 
     Examples
     --------
-    The matrix of (nearly) smallest trace with a diagonal of at least 1 and an off-diagonal entry of
+    The matrix of (nearly) smallest norm with a diagonal of at least 1 and an off-diagonal entry of
     at most −0.4:
 
     >>> A = np.array([[[1.0, 0], [0, 0]], [[0, 0], [0, 1]], [[0, -0.5], [-0.5, 0]]])
-    >>> fit = learn_psd(A, "squared_hinge", gaps=[0, 0, -0.6], alpha=1e-4, tol=1e-6)
+    >>> options = {"regularizer": "frobenius", "solver": "totally_corrective", "alpha": 1e-4}
+    >>> fit = learn_psd(A, "squared_hinge", gaps=[0, 0, -0.6], **options)
     >>> fit.metric.matrix.round(2)
     array([[ 1. , -0.4],
            [-0.4,  1. ]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -13,14 +14,27 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from boostmetric import Boosting, Metric, boost, learn_psd
-from boostmetric.problem import REGULARIZERS, Comparisons, Frobenius, Step, Sum, Trace
+from boostmetric.problem import (
+    REGULARIZERS,
+    Comparisons,
+    Frobenius,
+    Regularizer,
+    Shrinkage,
+    Step,
+    Sum,
+    Trace,
+)
 
 ALPHA = 0.7
+CENTER = 0.6
 STEP = 1e-4
 
 FORMULAS: dict[str, Callable[[NDArray], float]] = {
     "trace": lambda matrix: ALPHA * float(np.trace(matrix)),
     "frobenius": lambda matrix: ALPHA / 2 * float(np.sum(matrix * matrix)),
+    "shrinkage": lambda matrix: (
+        ALPHA / 2 * float(np.sum((matrix - CENTER * np.eye(len(matrix))) ** 2))
+    ),
 }
 
 every_regularizer = pytest.mark.parametrize("name", list(FORMULAS))
@@ -37,6 +51,12 @@ every_sum = pytest.mark.parametrize(
         ((2, 1, 4), True, np.float32),
     ],
 )
+
+
+def regularizer_of(name: str) -> Regularizer:
+    if name == "shrinkage":
+        return Shrinkage(ALPHA, center=CENTER)
+    return REGULARIZERS[name](ALPHA)
 
 
 def random_sum(
@@ -95,20 +115,20 @@ def test_value_matches_the_formula(
 ) -> None:
     M = random_sum(rng, n_directions, dtype, with_matrix)
     expected = FORMULAS[name](matrix_of(M))
-    value = REGULARIZERS[name](ALPHA).value(M)
+    value = regularizer_of(name).value(M)
     assert value == pytest.approx(expected, rel=1e-12 if dtype is np.float64 else 1e-6)
 
 
 @every_regularizer
 def test_value_of_matches_the_formula(name: str, rng: np.random.Generator) -> None:
     N = random_symmetric(rng)
-    assert REGULARIZERS[name](ALPHA).value_of(N) == pytest.approx(FORMULAS[name](N), rel=1e-12)
+    assert regularizer_of(name).value_of(N) == pytest.approx(FORMULAS[name](N), rel=1e-12)
 
 
 @every_regularizer
 def test_gradient_is_the_slope_of_the_formula(name: str, rng: np.random.Generator) -> None:
     N = random_symmetric(rng)
-    gradient = REGULARIZERS[name](ALPHA).gradient(N)
+    gradient = regularizer_of(name).gradient(N)
     assert gradient == pytest.approx(gradient.T)
     for E in symmetric_basis(len(N)):
         ahead, behind = (FORMULAS[name](N + t * E) for t in (STEP, -STEP))
@@ -125,7 +145,7 @@ def test_curvature_is_the_second_derivative_along_a_direction(
     ahead, here, behind = (FORMULAS[name](N + t * outer) for t in (1, 0, -1))
     # Exact for a quadratic function, whatever the length of the steps.
     expected = ahead - 2 * here + behind
-    assert REGULARIZERS[name](ALPHA).curvature == pytest.approx(expected, rel=1e-9, abs=1e-10)
+    assert regularizer_of(name).curvature == pytest.approx(expected, rel=1e-9, abs=1e-10)
 
 
 @every_regularizer
@@ -140,7 +160,7 @@ def test_along_matches_the_formula(
     M = random_sum(rng, n_directions, dtype, with_matrix)
     v = rng.standard_normal(4)
     v = (v / np.linalg.norm(v)).astype(dtype)
-    p, q = REGULARIZERS[name](ALPHA).along(M, v)
+    p, q = regularizer_of(name).along(M, v)
     outer = np.outer(v, v).astype(np.float64)
     for w in (0.0, 0.5, 3.0):
         ahead, behind = (FORMULAS[name](matrix_of(M) + (w + t) * outer) for t in (STEP, -STEP))
@@ -168,7 +188,7 @@ def test_on_slice_matches_the_formula(
         def formula(z: NDArray, exact: NDArray = exact) -> float:
             return FORMULAS[name](z[0] * old + (exact * z[1:]) @ exact.T)
 
-        penalty = REGULARIZERS[name](ALPHA).on_slice(M, directions)
+        penalty = regularizer_of(name).on_slice(M, directions)
         value, slopes = penalty(scale, coefs)
         at = np.append(scale, coefs)
         assert value == pytest.approx(formula(at), rel=near)
@@ -187,11 +207,15 @@ def test_reduce_subtracts_the_gradient_except_for_the_threshold(
     dtype: type[np.floating],
     rng: np.random.Generator,
 ) -> None:
-    regularizer = REGULARIZERS[name](ALPHA)
+    regularizer = regularizer_of(name)
     M = random_sum(rng, n_directions, dtype, with_matrix)
     scatter = random_symmetric(rng).astype(dtype)
     read_only(scatter)
-    gradient = {"trace": ALPHA * np.eye(4), "frobenius": ALPHA * matrix_of(M)}[name]
+    gradient = {
+        "trace": ALPHA * np.eye(4),
+        "frobenius": ALPHA * matrix_of(M),
+        "shrinkage": ALPHA * (matrix_of(M) - CENTER * np.eye(4)),
+    }[name]
     expected = scatter - gradient + regularizer.threshold * np.eye(4)
     near = 1e-5 if dtype is np.float32 else 1e-12
     v = rng.standard_normal(4).astype(dtype)
@@ -209,7 +233,9 @@ def test_in_units_gives_the_same_penalty(rng: np.random.Generator) -> None:
     """With matrices A_r·unit, M/unit has the same margins and must have the same penalty."""
     A, unit = rng.standard_normal((4, 4)), 2.0**-7
     for name, kind in REGULARIZERS.items():
-        other = kind(kind.in_units(ALPHA, unit))
+        other = replace(regularizer_of(name), alpha=kind.in_units(ALPHA, unit))
+        if isinstance(other, Shrinkage):
+            other = replace(other, center=CENTER / unit)
         assert other.value_of(A @ A.T / unit) == pytest.approx(FORMULAS[name](A @ A.T), rel=1e-13)
 
 
@@ -219,6 +245,9 @@ def smallest_by_cvxpy(name: str, G: NDArray) -> float:
     cost = {
         "trace": lambda: ALPHA * cvxpy.trace(P),
         "frobenius": lambda: ALPHA / 2 * cvxpy.square(cvxpy.norm(P, "fro")),
+        "shrinkage": lambda: (
+            ALPHA / 2 * cvxpy.square(cvxpy.norm(P - CENTER * np.eye(len(G)), "fro"))
+        ),
     }[name]()
     problem = cvxpy.Problem(cvxpy.Minimize(cost - cvxpy.trace(G @ P)))
     problem.solve(solver="CLARABEL")
@@ -232,10 +261,10 @@ def test_smallest_matches_a_semidefinite_program(name: str, seed: int) -> None:
     if name == "trace":
         G *= 0.9 * ALPHA / np.linalg.eigvalsh(G)[-1]
     expected = smallest_by_cvxpy(name, G)
-    assert REGULARIZERS[name](ALPHA).smallest(G) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert regularizer_of(name).smallest(G) == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
-@every_regularizer
+@pytest.mark.parametrize("name", ["trace", "frobenius"])
 def test_smallest_is_zero_for_a_negative_scatter(name: str, rng: np.random.Generator) -> None:
     A = rng.standard_normal((4, 4))
     for alpha in (0.0, ALPHA):
@@ -270,7 +299,9 @@ def test_repr_contains_alpha() -> None:
     assert [repr(kind(0.25)) for kind in REGULARIZERS.values()] == [
         "Trace(alpha=0.25)",
         "Frobenius(alpha=0.25)",
+        "Shrinkage(alpha=0.25)",
     ]
+    assert repr(Shrinkage(center=2.0)) == "Shrinkage(center=2)"
 
 
 def random_triplets(rng: np.random.Generator, n: int = 25, D: int = 3) -> tuple[NDArray, NDArray]:
@@ -350,7 +381,12 @@ def test_optimum_satisfies_the_kkt_conditions(
     X, rows = random_triplets(rng)
     fit = optimum(X, rows, loss, regularizer=name, alpha=0.2)
     M = fit.metric.matrix
-    gradient = {"trace": fit.alpha * np.eye(len(M)), "frobenius": fit.alpha * M}[name]
+    identity, regularizer = np.eye(len(M)), fit.problem.regularizer
+    gradient = {
+        "trace": fit.alpha * identity,
+        "frobenius": fit.alpha * M,
+        "shrinkage": fit.alpha * (M - regularizer.multiple / fit.problem.unit * identity),
+    }[name]
     differences = (X[rows[:, 0]] - X[rows[:, i]] for i in (2, 1))
     far, near = (np.einsum("ri,rj->rij", d, d) for d in differences)
     descent = np.einsum("r,rij->ij", duals_of(fit), far - near) - gradient

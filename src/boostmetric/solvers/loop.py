@@ -306,18 +306,18 @@ class Boosting:
                 # 4) the duality gap: if it is cheap, if M itself gives a tight bound (as the last
                 # steps of the totally corrective solver do, unless the loss is unbounded below), or
                 # if all steps have cost twice as much as all gaps
-                with_gap = False
+                with_gap, gap = False, math.nan
                 if self.tol > 0 and solver.has_cheap_bound:
                     with_gap = True
                 elif self.tol > 0 and problem.is_dense:
                     n_evaluations = sum(step.n_evaluations for step in self.history)
                     is_tight = solver.is_corrective and math.isfinite(problem.loss.lower)
-                    with_gap = tangent_gap(problem, now) <= self.tol * self.gap_scale or (
+                    gap = tangent_gap(problem, now) * self.value_unit
+                    with_gap = gap <= self.tol * self.gap_scale or (
                         not is_tight
                         and len(self.history) + 1 >= self._first_gap
                         and n_evaluations >= 2 * self.memory.bound_rounds
                     )
-                gap = math.nan
                 try:
                     if with_gap:
                         gap = self.duality_gap()

@@ -95,7 +95,7 @@ class SolverSettings:
         F = as_loss(loss)
         R = REGULARIZERS[regularizer]() if isinstance(regularizer, str) else regularizer
         # Only the totally corrective solver decreases M along some directions and not others.
-        shrinks = isinstance(R, Shrinkage) and "totally_corrective" in F.solvers
+        shrinks = isinstance(R, Shrinkage) and not isinstance(F, Hinge)
         if shrinks and solver == "stagewise":
             raise ValueError(
                 f"solver='stagewise' does not work with regularizer={R!r}, because it only adds "
