@@ -84,10 +84,9 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         Neighbor search: None is exact, "faiss" is approximate. An index is an object with the
         methods `fit(X)` and `kneighbors(X, k)`. Sparse X and multilabel targets require None.
     max_iter : int or "auto", default="auto"
-        Maximum number of directions per pass. "auto" is 48, three batches of the stage-wise solver
-        (96 for more than 5,000 points with labels): further ones hardly change neighbors. It is 500
-        for "trace", for the totally corrective solver, for a given `directions_per_step`, and with
-        `early_stopping`.
+        Maximum number of directions per pass. "auto" is 96, six batches of the stage-wise solver:
+        further ones hardly change neighbors. It is 500 for "trace", for the totally corrective
+        solver, for a given `directions_per_step`, and with `early_stopping`.
     directions_per_step : int or "auto", default="auto"
         Number of directions that a step adds. With 1, the stage-wise solver is the paper's
         algorithm. The coefficients of a larger batch are optimized together, along with one factor
