@@ -329,7 +329,7 @@ class PairDistanceDisplay(Display):
     >>> learner = BoostMetric(init="lda").fit(X[::2], y[::2])
     >>> display = PairDistanceDisplay.from_estimator(learner, X[1::2], y[1::2], kind="roc")
     >>> [text.get_text() for text in display.ax_[0].get_legend().get_texts()[:2]]
-    ['Learned, EER 8% (AUC = 0.97)', 'Euclidean, EER 29% (AUC = 0.78)']
+    ['Learned, EER 9% (AUC = 0.97)', 'Euclidean, EER 29% (AUC = 0.78)']
     """
 
     before: NDArray
