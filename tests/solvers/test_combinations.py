@@ -100,7 +100,7 @@ def test_supported_combinations_learn(loss: str, blobs: Labelled) -> None:
         if (loss, solver, regularizer) in REJECTED:
             continue
         options: dict[str, Any] = {"solver": solver, "regularizer": regularizer}
-        fit = boost(blobs[0], c, loss, max_iter=10, **options)
+        fit = boost(blobs[0], c, loss, max_iter=10, directions_per_step=1, **options)
         assert fit.metric.n_directions > 0
         assert np.isfinite(fit.metric.matrix).all()
         assert fit.history[-1].n_violated < 0.5 * fit.n_comparisons
@@ -156,6 +156,7 @@ def test_stagewise_frobenius_objective_decreases(loss: str, blobs: Labelled) -> 
         regularizer="frobenius",
         alpha=0.1,
         max_iter=40,
+        directions_per_step=1,
     )
     objectives = [step.objective for step in fit.history]
     assert len(objectives) > 3
@@ -171,7 +172,11 @@ def test_stagewise_frobenius_coefficient_is_root_of_derivative(
 ) -> None:
     X, _ = blobs
     comparisons = Comparisons.from_labels(*blobs)
-    options: dict[str, Any] = {"regularizer": "frobenius", "alpha": alpha}
+    options: dict[str, Any] = {
+        "regularizer": "frobenius",
+        "alpha": alpha,
+        "directions_per_step": 1,
+    }
     before = boost(X, comparisons, loss, max_iter=3, **options)
     after = boost(X, comparisons, loss, max_iter=4, **options)
     v, M = after.metric.directions[:, -1], before.metric.matrix
