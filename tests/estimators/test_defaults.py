@@ -24,7 +24,7 @@ def settings_of(n: int = 100, labels: NDArray | None = None, **parameters: Any) 
 
 @pytest.mark.parametrize(
     ("n", "n_neighbors", "alpha", "max_iter"),
-    [(100, (5, 10), 1e-2, 48), (5000, (5, 10), 1e-2, 48), (5001, (3, 3), 1e-3, 96)],
+    [(100, (5, 10), 1e-2, 96), (5000, (5, 10), 1e-2, 96), (5001, (3, 3), 1e-3, 96)],
 )
 def test_defaults_depend_on_the_number_of_points(
     n: int, n_neighbors: tuple[int, int], alpha: float, max_iter: int
@@ -49,8 +49,8 @@ def test_given_values_do_not_depend_on_the_data() -> None:
     ("parameters", "alpha", "max_iter"),
     [
         ({"regularizer": "trace"}, 1e-4, 500),
-        ({"regularizer": "shrinkage"}, 1e-2, 48),
-        ({"regularizer": Shrinkage(center=1.0)}, 1e-2, 48),
+        ({"regularizer": "shrinkage"}, 1e-2, 96),
+        ({"regularizer": Shrinkage(center=1.0)}, 1e-2, 96),
         ({"solver": "totally_corrective"}, 1e-2, 500),
         ({"directions_per_step": 1}, 1e-2, 500),
         ({"early_stopping": True}, 1e-2, 500),

@@ -102,7 +102,7 @@ def test_supported_combinations_learn(loss: str, blobs: Labelled) -> None:
         if (solver, regularizer) == ("stagewise", "shrinkage"):
             continue
         options: dict[str, Any] = {"solver": solver, "regularizer": regularizer}
-        fit = boost(blobs[0], c, loss, max_iter=10, **options)
+        fit = boost(blobs[0], c, loss, max_iter=10, directions_per_step=1, **options)
         assert fit.metric.n_directions > 0
         assert np.isfinite(fit.metric.matrix).all()
         assert fit.history[-1].n_violated < 0.5 * fit.n_comparisons

@@ -65,8 +65,10 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     regularizer : {"auto", "frobenius", "trace", "shrinkage"} or Regularizer, default="auto"
         Regularizer R: "frobenius", alpha/2·‖M‖², favors equal eigenvalues; "trace", alpha·Tr M, the
         paper's, favors low rank; "shrinkage", alpha/2·‖M − c·I‖², favors the starting metric, for
-        few comparisons. "auto" is "frobenius" if the loss supports it. An instance such as
-        ``Trace(v)`` or ``Frobenius(v)`` sets the absolute strength, the paper's v.
+        few comparisons. With features of different scale, all but "trace" require a suitable
+        `init`, because they suppress features of small scale. "auto" is "frobenius" if the loss
+        supports it. An instance such as ``Trace(v)`` or ``Frobenius(v)`` sets the absolute
+        strength, the paper's v.
     alpha : float or "auto", default="auto"
         Strength of the regularizer, relative to the problem. For "trace" it is a fraction of the
         smallest strength for which M = 0 is optimal; for the others see `Frobenius`. Small values,
