@@ -1,9 +1,9 @@
 """A linear map of the queries, learned by a softmax over documents; documents stay as indexed.
 
-The score of a document d for a query q is s(q, d) = β·(qᵀ(I + W)d + o(d)), where o(d) = 0 for cosine
-similarity, and o(d) = −‖d‖²/2 for Euclidean distances, because −‖q′ − d‖²/2 = q′ᵀd − ‖d‖²/2 − ‖q′‖²/2
-and the last term is the same for all documents. With p(d | q) ∝ exp s(q, d) and target probabilities
-t(d | q) proportional to the grades,
+The score of a document d for a query q is s(q, d) = β·(qᵀ(I + W)d + o(d)), where o(d) = 0 for
+cosine similarity, and o(d) = −‖d‖²/2 for Euclidean distances, because
+−‖q′ − d‖²/2 = q′ᵀd − ‖d‖²/2 − ‖q′‖²/2 and the last term is the same for all documents. With
+p(d | q) ∝ exp s(q, d) and target probabilities t(d | q) proportional to the grades,
 
     minimize over W:   −(1/n)·Σ_q Σ_d t(d | q)·log p(d | q) + λ/2·‖W‖².
 
@@ -11,6 +11,12 @@ This is convex. β is the value that fits best with W = 0. The unit of the ridge
 with n queries and v the product of their mean squared length and of the total variance of documents
 under p: it does not depend on the scale of the vectors, and the best ridge changes little with n,
 because the penalty of the sum over queries does not depend on n.
+
+The Hessian at W = 0 is β²·(1/n)·Σ_q qqᵀ ⊗ Cov(d | q), approximately the Kronecker product S ⊗ C of
+the two means. Queries and documents are rotated to the eigenvectors of S and C, and the entries of
+W are divided by the roots of the approximate curvatures: L-BFGS then needs 10 to 50 evaluations
+for each ridge of a path. The optimal W lies in the span of the queries, so eigenvectors of S with
+eigenvalue 0 are dropped.
 """
 
 from __future__ import annotations
@@ -81,15 +87,18 @@ class SoftmaxProblem:
         n_columns = min(len(documents), max(1, max_scores // self.n_queries))
         rng = np.random.default_rng(random_state)
         self.batches = list(self._make_batches(n_columns, exclude, rng))
-        self.scale, self.variance = 1.0, 0.0
+        self.scale = 1.0
         self._fit_scale()
-        self._prepare_coordinates()
+        self._rotate()
 
     def _make_batches(
         self, n_columns: int, exclude: csr_array | None, rng: np.random.Generator
     ) -> Iterator[Batch]:
         N = len(self.D)
-        for rows in gen_batches(self.n_queries, max(1, BATCH_SCORES // n_columns)):
+        n_rows = BATCH_SCORES // n_columns
+        if n_columns < N:  # at most about a third of the documents of a batch are judged
+            n_rows = min(n_rows, n_columns * self.n_queries // (2 * self.T.nnz))
+        for rows in gen_batches(self.n_queries, max(1, n_rows)):
             targets = csr_array(self.T[rows])
             columns, shifts = None, np.zeros(N, self.D.dtype)
             excluded = None if exclude is None else csr_array(exclude[rows])
@@ -99,15 +108,20 @@ class SoftmaxProblem:
                 sample = rng.choice(others, min(n_columns, len(others)), replace=False)
                 columns = np.concatenate([judged, np.sort(sample)])
                 shifts = np.zeros(len(columns), self.D.dtype)
-                shifts[len(judged) :] = np.log(len(others) / max(1, len(sample)))
+                shifts[len(judged) :] = np.log(max(1, len(others)) / max(1, len(sample)))
                 targets = csr_array(targets[:, columns])
                 excluded = None if excluded is None else csr_array(excluded[:, columns])
             pairs = (np.empty(0, np.intp),) * 2 if excluded is None else excluded.nonzero()
             yield Batch(rows, columns, targets, pairs, shifts)
 
-    def _softmax(self, W: NDArray | None) -> Iterator[tuple[Batch, NDArray, NDArray, NDArray]]:
-        """Yield batches with their documents, probabilities, and log-likelihoods of the targets."""
-        A = None if W is None else (self.scale * (np.eye(len(W)) + W)).astype(self.D.dtype)
+    def _softmax(
+        self, A: NDArray | None = None
+    ) -> Iterator[tuple[Batch, NDArray, NDArray, NDArray]]:
+        """Yield batches with their documents, probabilities, and log-likelihoods of the targets.
+
+        Scores are β·(qᵀAd + o(d)); None is the identity.
+        """
+        A = None if A is None else (self.scale * A).astype(self.D.dtype)
         for batch in self.batches:
             columns = slice(None) if batch.columns is None else batch.columns
             D, Q = self.D[columns], self.Q[batch.rows]
@@ -120,14 +134,19 @@ class SoftmaxProblem:
             chosen = scores[rows, T.indices]
             np.exp(scores, out=scores)
             sums = scores.sum(axis=1, dtype=np.float64)
-            scores /= sums[:, None]
+            scores /= sums[:, None].astype(scores.dtype)
             logs = np.bincount(rows, T.data * chosen, T.shape[0]) - np.log(sums)
             yield batch, D, scores, logs
 
     def loss(self, W: NDArray) -> tuple[float, NDArray]:
         """The mean negative log-likelihood, without the ridge, and its gradient (D, D)."""
-        value, gradient = 0.0, np.zeros((self.n_features, self.n_features))
-        for batch, D, P, logs in self._softmax(W):
+        value, gradient = self._rotated_loss(self.left.T @ W @ self.right)
+        return value, self.left @ gradient @ self.right.T
+
+    def _rotated_loss(self, V: NDArray) -> tuple[float, NDArray]:
+        """The same in the rotated coordinates V = leftᵀ·W·right, of shape (rank, D)."""
+        value, gradient = 0.0, np.zeros(V.shape)
+        for batch, D, P, logs in self._softmax(self.identity + V):
             value -= float(logs.sum())
             gradient += self.Q[batch.rows].T @ (P @ D - batch.targets @ D)
         return value / self.n_queries, gradient * (self.scale / self.n_queries)
@@ -143,7 +162,7 @@ class SoftmaxProblem:
         self.scale = unit
         for _ in range(20):
             slope = curvature = 0.0
-            for batch, D, P, _ in self._softmax(None):
+            for batch, D, P, _ in self._softmax():
                 columns = slice(None) if batch.columns is None else batch.columns
                 raw = self.Q[batch.rows] @ D.T + self.offsets[columns]
                 raw[~np.isfinite(raw)] = 0
@@ -158,62 +177,59 @@ class SoftmaxProblem:
                 break
         self.batches = everything
 
-    def _prepare_coordinates(self) -> None:
-        """Eigenvectors that nearly diagonalize the Hessian at W = 0.
-
-        It is β²·(1/n)·Σ_q qqᵀ ⊗ Cov_p(d | q), approximately the Kronecker product of the two means.
-        """
-        second, mass = np.zeros((self.n_features, self.n_features)), np.zeros(len(self.D))
-        for batch, D, P, _ in self._softmax(None):
+    def _rotate(self) -> None:
+        """Replace queries and documents by their coordinates in the eigenvectors of S and C."""
+        # 1) S and C at W = 0; C is the second moment under p minus that of the means
+        C, mass = np.zeros((self.n_features, self.n_features)), np.zeros(len(self.D))
+        for batch, D, P, _ in self._softmax():
             columns = slice(None) if batch.columns is None else batch.columns
             mass[columns] += P.sum(axis=0, dtype=np.float64)
             means = (P @ D).astype(np.float64)
-            second -= means.T @ means
-        used = np.flatnonzero(mass)
-        for part in gen_batches(len(used), 1 << 16):
-            D = self.D[used[part]].astype(np.float64)
-            second += (D * mass[used[part], None]).T @ D
-        S = np.zeros_like(second)
+            C -= means.T @ means
+        for part in gen_batches(len(self.D), 1 << 16):
+            D = self.D[part].astype(np.float64)
+            C += (D * mass[part, None]).T @ D
+        S = np.zeros_like(C)
         for part in gen_batches(self.n_queries, 1 << 16):
             Q = self.Q[part].astype(np.float64)
             S += Q.T @ Q
+
+        # 2) their eigenvectors, and curvatures of the entries of W
         s, self.left = eigh(S / self.n_queries)
-        t, self.right = eigh(second / self.n_queries)
-        s, t = np.maximum(s, 0), np.maximum(t, 0)
-        self.variance = float(s.sum() * t.sum())
-        self.curvatures = self.scale**2 * np.outer(s, t)
+        c, self.right = eigh(C / self.n_queries)
+        used = s > 1e-7 * s[-1]  # rounding of float32
+        s, self.left, c = s[used], self.left[:, used], np.maximum(c, 0)
+        self.variance = float(s.sum() * c.sum())
+        self.curvatures = self.scale**2 * np.outer(s, c)
+        self.identity = self.left.T @ self.right
+        dtype = self.D.dtype
+        self.Q, self.D = self.Q @ self.left.astype(dtype), self.D @ self.right.astype(dtype)
 
     def solve(
         self, ridge: float, start: NDArray | None = None, *, tol: float = 1e-4, max_iter: int = 200
     ) -> NDArray:
-        """The optimal W for a ridge, by L-BFGS in coordinates in which the Hessian is about I.
+        """The optimal W for a ridge, of shape (D, D), by L-BFGS from `start` or from W = 0.
 
-        Ends if all entries of the gradient in these coordinates are at most `tol` times the
-        largest at W = 0.
+        Ends if all entries of the scaled gradient are at most `tol` times the largest at W = 0, or
+        if the objective does not decrease by 1e-7 of its value, the accuracy of float32.
         """
         strength = ridge * self.scale**2 * self.variance / self.n_queries
         sizes = 1 / np.sqrt(self.curvatures + max(strength, np.finfo(float).tiny))
-        shape = sizes.shape
-
-        def matrix(x: NDArray) -> NDArray:
-            return self.left @ (sizes * x.reshape(shape)) @ self.right.T
 
         def objective(x: NDArray) -> tuple[float, NDArray]:
-            W = matrix(x)
-            value, gradient = self.loss(W)
-            value += strength / 2 * float(np.vdot(W, W))
-            gradient = self.left.T @ (gradient + strength * W) @ self.right
-            self.n_evaluations += 1
-            return value, (sizes * gradient).ravel()
+            V = sizes * x.reshape(sizes.shape)
+            value, gradient = self._rotated_loss(V)
+            value += strength / 2 * float(np.vdot(V, V))
+            return value, (sizes * (gradient + strength * V)).ravel()
 
-        self.n_evaluations = 0
         x = np.zeros(sizes.size)
-        first = np.abs(objective(x)[1]).max()
+        largest = np.abs(objective(x)[1]).max()
         if start is not None:
             x = (self.left.T @ start @ self.right / sizes).ravel()
-        options = {"maxiter": max_iter, "gtol": tol * first, "ftol": 1e-7, "maxcor": 20}
+        options = {"maxiter": max_iter, "gtol": tol * largest, "ftol": 1e-7, "maxcor": 10}
         found = minimize(objective, x, jac=True, method="L-BFGS-B", options=options)
-        return matrix(found.x)
+        self.n_evaluations = int(found.nfev) + 1
+        return np.asarray(self.left @ (sizes * found.x.reshape(sizes.shape)) @ self.right.T)
 
 
 def closed_form_map(queries: NDArray, targets: NDArray, ridge: float) -> NDArray:
