@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from boostmetric.embeddings.search import IDENTITY, Map, Maps, Search
-from boostmetric.embeddings.selection import learn_selected, select
+from boostmetric.embeddings.selection import learn_at, select
 from boostmetric.embeddings.training import MAP_RIDGES, Judged, Labeled, Training, axes_of
 
 SHRINKAGES = (0.9, 0.7, 0.5, 0.3, 0.1)
@@ -40,7 +40,7 @@ class Report:
     groups : the same for baseline and adapter on groups of queries, such as "unseen documents"
     curve : learning curve; values of baseline and adapter by number of training queries
     dimensions : values of the projected baseline and adapter by number of dimensions
-    n_selected, n_folds : number of folds in which an adapter was selected, of all
+    is_selected : whether cross-validation on all data selected an adapter
     """
 
     measure: str
@@ -49,8 +49,7 @@ class Report:
     groups: dict[str, dict[str, Scores]]
     curve: dict[int, dict[str, NDArray]]
     dimensions: dict[int, dict[str, NDArray]]
-    n_selected: int
-    n_folds: int
+    is_selected: bool
 
     @property
     def verdict(self) -> str:
@@ -61,8 +60,11 @@ class Report:
             f"{self.measure} {before.mean():.3f} → {after.mean():.3f}, 95 % interval of the change "
             f"[{low:+.3f}, {high:+.3f}] on {len(before)} held-out queries"
         )
-        if self.n_selected == 0:
-            return "Not recommended: no adapter was reliably better than the vectors as they are."
+        if not self.is_selected:
+            return (
+                "Not recommended: cross-validation on all data found no reliable gain, so vectors "
+                f"are not changed (best adapter: {change})."
+            )
         if low <= 0:
             return f"Not recommended: there is no reliable gain ({change})."
         worse = [
@@ -98,8 +100,7 @@ class Report:
             "verdict": self.verdict,
             "measure": self.measure,
             "n_queries": len(self.rows),
-            "n_folds": self.n_folds,
-            "n_selected": self.n_selected,
+            "is_selected": self.is_selected,
             "methods": _table(self.methods),
             "groups": {name: _table(each) for name, each in self.groups.items()},
             "learning_curve": _curve(self.curve),
@@ -179,18 +180,18 @@ class Report:
         )
 
 
-def evaluate(data: Training, n_folds: int) -> Report:
-    """Compare baselines and the adapter, with selection inside of every fold."""
+def evaluate(data: Training, n_folds: int, is_selected: bool) -> Report:
+    """Compare baselines and the best adapter, whose strength is chosen inside of every fold.
+
+    The adapter is shown even if its gain is not reliable; `is_selected` is the result of `fit`.
+    """
     n_inner = min(n_folds, 3)  # a third fewer queries to learn from, for half of the time
     # 1) all methods on the held-out queries of each fold
     outputs: list[dict[str, Scores]] = []
     rows, known = [], []
-    n_selected = 0
     first: tuple[Training, Any, Maps] | None = None
     for part, search in data.folds(n_folds):
-        selection = select(part, n_inner)
-        adapter = learn_selected(part, selection)
-        n_selected += selection.chosen is not None
+        adapter = _best(part, n_inner)
         maps = {"baseline": IDENTITY, **_baselines(part, n_inner), "adapter": adapter}
         outputs.append({name: search.scores(each) for name, each in maps.items()})
         rows.append(search.rows)
@@ -215,7 +216,7 @@ def evaluate(data: Training, n_folds: int) -> Report:
         # Learn from half of the classes; queries are from the other half.
         half, other = next(replace(data, unseen=True).folds(1))
         half = replace(half, unseen=data.unseen)
-        found = {"baseline": IDENTITY, "adapter": learn_selected(half, select(half, n_inner))}
+        found = {"baseline": IDENTITY, "adapter": _best(half, n_inner)}
         groups["unseen classes"] = {name: other.scores(each) for name, each in found.items()}
 
     # 3) learning curve and dimensions, on the first fold
@@ -226,7 +227,7 @@ def evaluate(data: Training, n_folds: int) -> Report:
     curve = {}
     for share in CURVE_SHARES:
         some = part.sample(share)
-        few = learn_selected(some, select(some, n_inner))
+        few = _best(some, n_inner)
         curve[some.n_units] = {"baseline": before, "adapter": search.scores(few)[measure]}
     curve[part.n_units] = {"baseline": before, "adapter": after}
     dimensions = {}
@@ -237,9 +238,11 @@ def evaluate(data: Training, n_folds: int) -> Report:
         mapped = adapter.project(axes[:d]) if matrix is None else Maps.both(matrix[:d])
         pair = {"baseline": small, "adapter": mapped}
         dimensions[d] = {name: search.scores(each)[measure] for name, each in pair.items()}
-    return Report(
-        measure, np.concatenate(rows), methods, groups, curve, dimensions, n_selected, len(outputs)
-    )
+    return Report(measure, np.concatenate(rows), methods, groups, curve, dimensions, is_selected)
+
+
+def _best(part: Training, n_folds: int) -> Maps:
+    return learn_at(part, part.strengths, select(part, n_folds).preferred)
 
 
 def _baselines(part: Training, n_folds: int) -> dict[str, Maps]:

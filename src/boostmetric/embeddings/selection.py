@@ -29,7 +29,8 @@ class Selection:
     gains : mean gain of each over the baseline, of shape (c,); empty without cross-validation
     errors : standard errors of the gains
     critical : number of standard errors that a gain had to exceed
-    chosen : position of the selected candidate; None is the identity
+    preferred : position of the best candidate; None if none has a gain
+    chosen : the same if its gain is reliable; None is the identity
     baseline : mean of the baseline
     n_units : number of queries that were evaluated
     """
@@ -38,6 +39,7 @@ class Selection:
     gains: NDArray
     errors: NDArray
     critical: float
+    preferred: int | None
     chosen: int | None
     baseline: float
     n_units: int
@@ -84,20 +86,23 @@ def select(
             baselines.append(before)
     n_units = sum(map(len, baselines))
     if n_units < MIN_UNITS:
-        return Selection(candidates, np.empty(0), np.empty(0), np.inf, None, np.nan, n_units)
+        return Selection(candidates, np.empty(0), np.empty(0), np.inf, None, None, np.nan, n_units)
     table = np.concatenate(gains, axis=1)
     chosen, critical = choose(table, data.seed)
-    errors = table.std(axis=1, ddof=1) / np.sqrt(n_units)
+    means, errors = table.mean(axis=1), table.std(axis=1, ddof=1) / np.sqrt(n_units)
+    preferred = chosen
+    if chosen is None and means.max() > 0:
+        preferred = int(np.argmax(means))
     mean = float(np.concatenate(baselines).mean())
-    return Selection(candidates, table.mean(axis=1), errors, critical, chosen, mean, n_units)
+    return Selection(candidates, means, errors, critical, preferred, chosen, mean, n_units)
 
 
-def learn_selected(data: Training, selection: Selection) -> Maps:
-    """The maps of the chosen strength, learned from all data; or the baseline."""
-    if selection.chosen is None:
+def learn_at(data: Training, strengths: Sequence[float], position: int | None) -> Maps:
+    """The maps of one strength, learned from all data; or the baseline."""
+    if position is None:
         return data.baseline()
     # The maps of weaker ridges start from those of stronger ones.
-    return data.learn(selection.strengths[: selection.chosen + 1])[-1]
+    return data.learn(strengths[: position + 1])[-1]
 
 
 def choose(gains: NDArray, seed: int = 0, n_draws: int = 20_000) -> tuple[int | None, float]:
