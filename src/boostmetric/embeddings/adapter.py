@@ -102,7 +102,8 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     >>> import warnings
     >>> judgments = np.stack([np.arange(100), rng.integers(0, 300, 100), np.ones(100)], axis=1)
-    >>> with warnings.catch_warnings(record=True) as caught:
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")
     ...     adapter = EmbeddingAdapter().fit(X[:100], documents=X, judgments=judgments)
     >>> adapter.side_, adapter.strength_
     ('query', None)
