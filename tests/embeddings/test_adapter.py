@@ -21,7 +21,7 @@ from boostmetric.evaluation.ranking import ranking_scores
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@parametrize_with_checks([EmbeddingAdapter(), EmbeddingAdapter(metric="euclidean")])
+@parametrize_with_checks([EmbeddingAdapter(), EmbeddingAdapter(metric="euclidean")])  # type: ignore[untyped-decorator]
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 adapt = typer.Typer(
     help="Improve a search with embeddings: learn a linear map, evaluate it, and export it.",
+    epilog="Example: boostmetric adapt report vectors.npy --labels labels.csv --html page.html",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -158,7 +158,7 @@ class SoftmaxProblem:
         everything, self.batches = self.batches, some
         # A scale at which scores differ by about 1 between documents.
         probe = self.Q[:200] @ self.D[:2000].T + self.offsets[:2000]
-        unit = 1 / max(float(np.std(probe[np.isfinite(probe)])), np.finfo(np.float32).tiny)
+        unit = 1 / max(float(np.std(probe[np.isfinite(probe)])), 1e-30)
         self.scale = unit
         for _ in range(20):
             slope = curvature = 0.0

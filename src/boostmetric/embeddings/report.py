@@ -383,6 +383,6 @@ def _chart(points: dict[int, dict[str, float]]) -> str:
     for point, number in zip(place(lines["adapter"]), numbers, strict=True):
         x, y = point.split(",")
         shapes.append(f"<circle cx='{x}' cy='{y}' r='3'/><text x='{x}' y='208'>{number}</text>")
-    for value, y in ((low, 190), (high, 20)):
-        shapes.append(f"<text class='axis' x='44' y='{y + 4}'>{value:.3f}</text>")
+    for value, height in ((low, 194), (high, 24)):
+        shapes.append(f"<text class='axis' x='44' y='{height}'>{value:.3f}</text>")
     return f"<svg viewBox='0 0 400 215' role='img'>{''.join(shapes)}</svg>"

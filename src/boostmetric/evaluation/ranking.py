@@ -59,7 +59,7 @@ def ranking_scores(
     n_queries, n_documents = grades.shape
     names = ("hit@1", f"hit@{k}", f"recall@{k}", "mrr", f"ndcg@{k}", "map")
     table = np.full((n_queries, len(names)), np.nan)
-    is_zero_query, is_zero = (~each.any(axis=1) for each in (queries, documents))
+    is_zero_query, is_zero = (np.logical_not(each.any(axis=1)) for each in (queries, documents))
     if metric == "cosine":
         queries, documents = normalized(queries), normalized(documents)
         offsets = np.where(is_zero, -np.inf, 0.0).astype(documents.dtype)
