@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from boostmetric import Comparisons, EmbeddingAdapter, FileFormatError, Metric
+from boostmetric.embeddings import training
 from boostmetric.embeddings.search import IDENTITY, Search, as_grades, same_label
 from boostmetric.embeddings.training import Judged, Labeled
 from boostmetric.evaluation.ranking import ranking_scores
@@ -140,6 +141,17 @@ def test_folds_of_new_documents_share_neither_queries_nor_documents(n_folds: int
         assert search.exclude is not None
         assert search.grades.multiply(search.exclude).nnz == 0
     assert n == n_folds
+
+
+def test_held_out_queries_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "MAX_EVALUATED", 7)
+    Q, D, judgments = judged()
+    grades = as_grades(judgments, len(Q), len(D))
+    data = Judged("cosine", "query", None, False, 1, 0, Q, D, grades, np.arange(len(Q)))
+    for part, search in data.folds(2):
+        assert len(part.rows) == 100
+        assert len(search.rows) == 7
+        assert search.rows.max() > 100  # not the first ones
 
 
 def test_folds_of_new_classes_share_no_class() -> None:

@@ -10,7 +10,8 @@ from scipy.sparse import csr_array
 from sklearn.metrics import average_precision_score, ndcg_score
 from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
 
-from boostmetric.evaluation.ranking import ranking_scores
+from boostmetric.evaluation import ranking
+from boostmetric.evaluation.ranking import ranking_scores, ranks_of
 
 
 def drawn(
@@ -103,3 +104,15 @@ def test_excluded_documents_are_not_ranked(rng: np.random.Generator) -> None:
         assert [scores[name][row] for name in scores] == pytest.approx(
             [float(value[0]) for value in expected.values()], abs=1e-12
         )
+
+
+@pytest.mark.parametrize("max_counted", [0, 100])
+def test_ranks_match_stable_sort(
+    max_counted: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranking, "MAX_COUNTED", max_counted)
+    scores = rng.integers(0, 20, 60).astype(float)  # many ties
+    scores[5] = -np.inf
+    columns = rng.permutation(60)[:30]
+    ranks = np.argsort(np.argsort(-scores, kind="stable")) + 1
+    np.testing.assert_array_equal(ranks_of(scores, columns), ranks[columns])

@@ -32,7 +32,9 @@ from scipy.sparse import csr_array
 from sklearn.utils import gen_batches
 
 MAX_SCORES = 10**9
-"""Number of scores in one evaluation of the softmax; for larger problems, negatives are sampled."""
+SAMPLED_SCORES = 10**8
+"""Number of scores up to which an evaluation of the softmax is exact, and that with sampled
+negatives, which is used above. 10**8 scores of 384 features take about 5 seconds on one core."""
 
 BATCH_SCORES = 1 << 23
 """Number of scores in memory at a time, 32 MB in float32."""
@@ -43,7 +45,7 @@ class Batch:
     """Consecutive queries, with targets of shape (rows, columns).
 
     `columns` are the documents of the softmax, None for all of them; `shifts` are added to the
-    scores: −∞ for a document that does not compete, log(N/m) for m documents that stand for N.
+    scores: log(N/m) for m documents that stand for N. `excluded` are pairs of row and column.
     """
 
     rows: slice
@@ -84,7 +86,9 @@ class SoftmaxProblem:
         self.offsets = self.offsets.astype(documents.dtype)
         sums = np.asarray(grades.sum(axis=1)).ravel()
         self.T = csr_array(grades.multiply(1 / sums[:, None])).astype(documents.dtype)
-        n_columns = min(len(documents), max(1, max_scores // self.n_queries))
+        n_columns = len(documents)
+        if n_columns * self.n_queries > max_scores:
+            n_columns = max(1, min(SAMPLED_SCORES, max_scores) // self.n_queries)
         rng = np.random.default_rng(random_state)
         self.batches = list(self._make_batches(n_columns, exclude, rng))
         self.scale = 1.0
@@ -100,11 +104,11 @@ class SoftmaxProblem:
             n_rows = min(n_rows, n_columns * self.n_queries // (2 * self.T.nnz))
         for rows in gen_batches(self.n_queries, max(1, n_rows)):
             targets = csr_array(self.T[rows])
-            columns, shifts = None, np.zeros(N, self.D.dtype)
+            columns, shifts = None, np.zeros(1, self.D.dtype)
             excluded = None if exclude is None else csr_array(exclude[rows])
             if n_columns < N:
                 judged = np.unique(targets.indices)
-                others = np.setdiff1d(np.arange(N), judged, assume_unique=True)
+                others = np.delete(np.arange(N), judged)
                 sample = rng.choice(others, min(n_columns, len(others)), replace=False)
                 columns = np.concatenate([judged, np.sort(sample)])
                 shifts = np.zeros(len(columns), self.D.dtype)
