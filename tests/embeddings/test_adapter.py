@@ -130,7 +130,10 @@ def test_few_queries_keep_vectors_with_a_warning() -> None:
 @pytest.mark.parametrize("n_folds", [1, 4])
 def test_folds_of_new_documents_share_neither_queries_nor_documents(n_folds: int) -> None:
     Q, D, judgments = judged()
-    grades = as_grades(judgments, len(Q), len(D))
+    # Three relevant documents per query, so that both sides of a split may have some.
+    chosen = np.random.default_rng(0).permuted(np.tile(np.arange(len(D)), (len(Q), 1)), axis=1)
+    pairs = np.column_stack([np.repeat(judgments[:, 0], 3), chosen[:, :3].ravel()])
+    grades = as_grades(pairs, len(Q), len(D))
     data = Judged("cosine", "query", None, True, 1, 0, Q, D, grades, np.arange(len(Q)))
     n = 0
     for part, search in data.folds(n_folds):

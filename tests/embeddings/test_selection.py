@@ -25,8 +25,11 @@ def test_critical_value_grows_with_different_candidates(rng: np.random.Generator
 
 def test_candidate_near_identity_is_preferred(rng: np.random.Generator) -> None:
     shared = rng.normal(0.1, 0.1, 500)
-    gains = shared + np.array([[-0.08], [-0.001], [0.0]]) + rng.normal(0, 0.05, (3, 500))
-    assert choose(gains)[0] == 1
+    noise = rng.normal(0, 0.05, (3, 500))
+    noise -= noise.mean(axis=1, keepdims=True)
+    # The standard error of a difference is .003.
+    assert choose(shared + noise + np.array([[-0.08], [-0.001], [0.0]]))[0] == 1
+    assert choose(shared + noise + np.array([[-0.08], [-0.01], [0.0]]))[0] == 2
 
 
 def test_constant_gains_are_not_reliable() -> None:
