@@ -160,12 +160,6 @@ def cranfield(vectors: str) -> dict[str, Any]:
     return reported(data[f"query_{vectors}"], data[f"doc_{vectors}"], data["qrels"])
 
 
-def scifact(new_documents: bool) -> dict[str, Any]:
-    data = load("scifact")
-    Q, D, qrels = data["query_wordllama"], data["doc_wordllama"], data["qrels"]
-    return reported(Q, D, qrels[:, :3], new_documents=new_documents)
-
-
 def reported(Q: NDArray, D: NDArray, qrels: NDArray, **params: Any) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # empty documents
@@ -267,17 +261,18 @@ def planted(spread: float) -> dict[str, Any]:
 
 TASKS: dict[str, Callable[[], dict[str, Any]]] = {
     **{
-        f"banking77 {vectors} {regime}": partial(banking, vectors, regime)
-        for vectors in ("minilm", "wordllama")
+        f"banking77 minilm {regime}": partial(banking, "minilm", regime)
         for regime in ("5", "10", "20", "unseen", "all")
     },
     **{f"cranfield {vectors}": partial(cranfield, vectors) for vectors in ("minilm", "wordllama")},
     "scifact split": scifact_split,
     "shuffled labels": partial(shuffled, "labels"),
-    "planted 0.4": partial(planted, 0.4),
-    "planted 0.45": partial(planted, 0.45),
     "shuffled judgments": partial(shuffled, "judgments"),
-    "scifact": partial(scifact, False),
+    **{f"planted map, {spread}": partial(planted, spread) for spread in (0.4, 0.45)},
+    **{
+        f"banking77 wordllama {regime}": partial(banking, "wordllama", regime)
+        for regime in ("5", "10", "20", "unseen", "all")
+    },
 }
 
 
