@@ -4,8 +4,8 @@
 
 Requires banking77.npz, cranfield.npz and scifact.npz in the folder BOOSTMETRIC_DATA. Finished tasks
 are in adapter.jsonl, one line each, so an interrupted run is resumed. The torch adapter is skipped
-if torch is not installed. Strengths, and the learning rate and epochs of torch, are chosen on
-training data only.
+if torch is not installed. Strengths, and the learning rate, temperature and epochs of torch,
+are chosen on training data only.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from boostmetric import BoostMetric, EmbeddingAdapter
-from boostmetric.embeddings.report import SHRINKAGES, _learn_lda, interval
+from boostmetric.embeddings.report import SHRINKAGES, interval, learn_lda
 from boostmetric.embeddings.search import Maps, Search, as_grades, same_label
 from boostmetric.embeddings.selection import select
 from boostmetric.embeddings.training import Labeled, axes_of
@@ -49,12 +50,12 @@ def load(name: str) -> dict[str, NDArray]:
 def torch_map(X: NDArray, y: NDArray, new_classes: bool) -> NDArray:
     """A linear map from the identity, by a supervised contrastive loss and Adam.
 
-    Learning rate and number of epochs are those with the best nDCG@10 on a held-out fifth of the
-    points, or of the classes; then it is trained on all points.
+    Learning rate, temperature and number of epochs are those with the best nDCG@10 on a held-out
+    fifth of the points, or of the classes; then it is trained on all points.
     """
     import torch
 
-    def train(rows: NDArray, rate: float, n_epochs: int) -> Iterator[NDArray]:
+    def train(rows: NDArray, rate: float, heat: float, n_epochs: int) -> Iterator[NDArray]:
         torch.manual_seed(0)
         torch.set_num_threads(1)
         points, labels = torch.tensor(X[rows]), torch.tensor(y[rows].astype(np.int64))
@@ -64,7 +65,7 @@ def torch_map(X: NDArray, y: NDArray, new_classes: bool) -> NDArray:
             for batch in torch.randperm(len(rows)).split(512):
                 Z = torch.nn.functional.normalize(points[batch] @ L.T, dim=1)
                 own = torch.eye(len(batch), dtype=torch.bool)
-                scores = (Z @ Z.T / 0.05).masked_fill(own, -torch.inf)
+                scores = (Z @ Z.T / heat).masked_fill(own, -torch.inf)
                 same = (labels[batch][:, None] == labels[batch]) & ~own
                 log_p = (scores - scores.logsumexp(1, keepdim=True)).masked_fill(~same, 0)
                 loss = -(log_p.sum(1) / same.sum(1).clamp(min=1))[same.any(1)].mean()
@@ -75,13 +76,13 @@ def torch_map(X: NDArray, y: NDArray, new_classes: bool) -> NDArray:
 
     data = Labeled("cosine", "both", None, new_classes, 1, 0, X, y, np.arange(len(X)))
     part, search = next(data.folds(5))
-    best: tuple[float, float, int] = (-1.0, 0.0, 0)
-    for rate in (1e-4, 3e-4, 1e-3, 3e-3):
-        for epoch, L in enumerate(train(part.rows, rate, 20), 1):
+    best: tuple[float, float, float, int] = (-1.0, 0.0, 0.0, 0)
+    for rate, heat in product((3e-4, 1e-3, 3e-3), (0.05, 0.1, 0.2)):
+        for epoch, L in enumerate(train(part.rows, rate, heat, 20), 1):
             if epoch in (1, 2, 4, 7, 10, 15, 20):
                 found = float(search.scores(Maps.both(L))["ndcg@10"].mean())
-                best = max(best, (found, rate, epoch))
-    return list(train(np.arange(len(X)), best[1], best[2]))[-1]
+                best = max(best, (found, rate, heat, epoch))
+    return list(train(np.arange(len(X)), *best[1:]))[-1]
 
 
 def adapter_maps(X: NDArray, y: NDArray, **params: Any) -> Maps:
@@ -92,8 +93,8 @@ def adapter_maps(X: NDArray, y: NDArray, **params: Any) -> Maps:
 
 def lda_maps(X: NDArray, y: NDArray) -> Maps:
     data = Labeled("cosine", "both", None, False, 1, 0, X, y, np.arange(len(X)))
-    gains = select(data, 3, _learn_lda, SHRINKAGES).gains
-    return _learn_lda(data, [SHRINKAGES[int(np.argmax(gains))]])[0]
+    gains = select(data, 3, learn_lda, SHRINKAGES).gains
+    return learn_lda(data, [SHRINKAGES[int(np.argmax(gains))]])[0]
 
 
 def banking(vectors: str, regime: str) -> dict[str, Any]:
@@ -288,8 +289,16 @@ def measured() -> dict[str, dict[str, Any]]:
     return found
 
 
+NOTES = """\
+R@k: a result of the right intent among the first k. The ranges of strengths were set on these
+datasets; the strengths themselves are chosen by cross-validation on the training data. "unseen":
+half of the intents are not in the training data. The torch adapter is not the best possible one: a
+training with other settings is known to reach R@1 .9312 and nDCG@10 .9184 with all labels.
+"""
+
+
 def table(found: dict[str, dict[str, Any]]) -> str:
-    lines: list[str] = []
+    lines: list[str] = [NOTES]
     # 1) labels
     for name in found:
         if not name.startswith("banking77"):
@@ -324,7 +333,7 @@ def table(found: dict[str, dict[str, Any]]) -> str:
         "| method | ridge | queries | n | baseline | change | 95 % |",
     ]
     lines += ["|---|---|---|---|---|---|---|"]
-    for method, each in found["scifact split"].items():
+    for method, each in found.get("scifact split", {}).items():
         for group in ("seen", "unseen") if method != "task" else ():
             n, before, change, low, high = each[group]
             limits = f"[{low:+.4f}, {high:+.4f}]"

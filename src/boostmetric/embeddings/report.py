@@ -256,8 +256,8 @@ def _baselines(part: Training, n_folds: int) -> dict[str, Maps]:
     d = part.n_components or max(1, len(axes) // 2)
     found = {"centering": centered, f"PCA, {d} dimensions": Maps.both(axes[:d])}
     for name, kind, learn, strengths in (
-        ("shrunk LDA", Labeled, _learn_lda, SHRINKAGES),
-        ("closed-form map", Judged, _learn_closed_form, MAP_RIDGES),
+        ("shrunk LDA", Labeled, learn_lda, SHRINKAGES),
+        ("closed-form map", Judged, learn_closed_form, MAP_RIDGES),
     ):
         if isinstance(part, kind):
             gains = select(part, n_folds, learn, strengths).gains
@@ -266,7 +266,8 @@ def _baselines(part: Training, n_folds: int) -> dict[str, Maps]:
     return found
 
 
-def _learn_lda(data: Training, strengths: Sequence[float]) -> list[Maps]:
+def learn_lda(data: Training, strengths: Sequence[float]) -> list[Maps]:
+    """Discriminant axes for several shrinkages of the within-class covariance."""
     assert isinstance(data, Labeled)
     center = data.X.mean(axis=0, dtype=np.float64)
     maps = []
@@ -277,7 +278,8 @@ def _learn_lda(data: Training, strengths: Sequence[float]) -> list[Maps]:
     return maps
 
 
-def _learn_closed_form(data: Training, strengths: Sequence[float]) -> list[Maps]:
+def learn_closed_form(data: Training, strengths: Sequence[float]) -> list[Maps]:
+    """`Judged.learn_closed_form` as a function."""
     assert isinstance(data, Judged)
     return data.learn_closed_form(strengths)
 
