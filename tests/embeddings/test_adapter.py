@@ -246,8 +246,9 @@ def test_saved_adapter_maps_alike(tmp_path: Path) -> None:
 def test_result_does_not_depend_on_scale_of_cosine_vectors() -> None:
     Q, D, judgments = judged()
     one = EmbeddingAdapter().fit(Q, documents=D, judgments=judgments)
-    two = clone(one).fit(3 * Q, documents=D / 5, judgments=judgments)
-    np.testing.assert_allclose(one.transform(Q), two.transform(Q), atol=1e-3)
+    # Powers of two, so that normalized vectors have the same bits.
+    two = clone(one).fit(4 * Q, documents=D / 8, judgments=judgments)
+    np.testing.assert_allclose(one.transform(Q), two.transform(Q), atol=1e-6)
 
 
 @pytest.mark.slow
