@@ -268,7 +268,7 @@ TASKS: dict[str, Callable[[], dict[str, Any]]] = {
     "cranfield minilm": partial(cranfield, "minilm"),
     "scifact split": scifact_split,
     "shuffled judgments": partial(shuffled, "judgments"),
-    "planted map": partial(planted, 0.45),
+    "planted map": partial(planted, 0.38),
     "shuffled labels": partial(shuffled, "labels"),
     "cranfield wordllama": partial(cranfield, "wordllama"),
     **{
