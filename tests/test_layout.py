@@ -26,6 +26,7 @@ LAYERS = [
     ["learn"],
     ["evaluation"],
     ["estimators"],
+    ["embeddings"],
     ["export"],
     ["plots"],
     ["cli", "__main__"],

@@ -11,6 +11,7 @@ from boostmetric._version import __version__
 
 if TYPE_CHECKING:
     from boostmetric._files import FileFormatError
+    from boostmetric.embeddings import EmbeddingAdapter
     from boostmetric.estimators import BoostMetric, BoostMetricCV, CheckpointError
     from boostmetric.evaluation.knn import knn_error, satisfied_share, unlike_share
     from boostmetric.evaluation.verification import PairVerifier, RocCurve
@@ -47,6 +48,7 @@ __all__ = [
     "CheckpointError",
     "ComparisonOperator",
     "Comparisons",
+    "EmbeddingAdapter",
     "Exponential",
     "FileFormatError",
     "Frobenius",
@@ -78,6 +80,7 @@ __all__ = [
 
 _MODULES = {
     "FileFormatError": "_files",
+    "EmbeddingAdapter": "embeddings",
     **dict.fromkeys(("BoostMetric", "BoostMetricCV", "CheckpointError"), "estimators"),
     **dict.fromkeys(("knn_error", "satisfied_share", "unlike_share"), "evaluation.knn"),
     **dict.fromkeys(("PairVerifier", "RocCurve"), "evaluation.verification"),

@@ -18,7 +18,17 @@ from boostmetric.cli.fit import ENDINGS, Init, Loss, Regularizer, Solver
 from boostmetric.estimators import INITS
 from boostmetric.solvers import SOLVERS
 
-COMMANDS = ["fit", "evaluate", "transform", "neighbors", "inspect", "plot", "compare", "demo"]
+COMMANDS = [
+    "fit",
+    "evaluate",
+    "transform",
+    "neighbors",
+    "inspect",
+    "plot",
+    "compare",
+    "demo",
+    "adapt",
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

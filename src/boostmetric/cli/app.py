@@ -9,6 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from boostmetric._version import __version__
+from boostmetric.cli.adapt import adapt
 from boostmetric.cli.compare import compare, demo
 from boostmetric.cli.console import CommandError, say
 from boostmetric.cli.evaluate import evaluate
@@ -34,6 +35,7 @@ _EXAMPLES: dict[Callable[..., None], str] = {
 }
 for _command, _example in _EXAMPLES.items():
     app.command(epilog=f"Example: boostmetric {_example}")(_command)
+app.add_typer(adapt, name="adapt")
 
 
 def _print_version(value: bool) -> None:
