@@ -23,17 +23,17 @@ def settings_of(n: int = 100, labels: NDArray | None = None, **parameters: Any) 
 
 
 @pytest.mark.parametrize(
-    ("n", "n_neighbors", "alpha", "max_iter"),
-    [(100, (5, 10), 1e-2, 48), (5000, (5, 10), 1e-2, 48), (5001, (3, 3), 1e-3, 96)],
+    ("n", "n_neighbors", "alpha"),
+    [(100, (5, 10), 1e-2), (5000, (5, 10), 1e-2), (5001, (3, 3), 1e-3)],
 )
 def test_defaults_depend_on_the_number_of_points(
-    n: int, n_neighbors: tuple[int, int], alpha: float, max_iter: int
+    n: int, n_neighbors: tuple[int, int], alpha: float
 ) -> None:
     settings = settings_of(n)
     assert (settings.n_targets, settings.n_impostors) == n_neighbors
     assert settings.n_passes == 2
     assert settings.solver.alpha == pytest.approx(alpha)
-    assert settings.solver.max_iter == max_iter
+    assert settings.solver.max_iter == 500
     assert isinstance(settings.solver.regularizer, Frobenius)
     assert settings.solver.batch_size(20, 50 * n) == 16
 
@@ -46,21 +46,24 @@ def test_given_values_do_not_depend_on_the_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "alpha", "max_iter"),
+    ("parameters", "alpha", "solver"),
     [
-        ({"regularizer": "trace"}, 1e-4, 500),
-        ({"regularizer": "shrinkage"}, 1e-2, 48),
-        ({"regularizer": Shrinkage(center=1.0)}, 1e-2, 48),
-        ({"solver": "totally_corrective"}, 1e-2, 500),
-        ({"directions_per_step": 1}, 1e-2, 500),
-        ({"early_stopping": True}, 1e-2, 500),
+        ({}, 1e-2, "stagewise"),
+        ({"regularizer": "trace"}, 1e-4, "stagewise"),
+        ({"regularizer": "shrinkage"}, 1e-2, "totally_corrective"),
+        ({"regularizer": Shrinkage(center=1.0)}, 1e-2, "totally_corrective"),
     ],
 )
-def test_other_parameters_change_the_defaults(
-    parameters: dict[str, Any], alpha: float, max_iter: int
+def test_regularizer_changes_the_defaults(
+    parameters: dict[str, Any], alpha: float, solver: str
 ) -> None:
-    solver = settings_of(**parameters).solver
-    assert (solver.alpha, solver.max_iter) == (alpha, max_iter)
+    settings = settings_of(**parameters).solver
+    assert (settings.alpha, settings.solver) == (alpha, solver)
+
+
+def test_shrinkage_rejects_the_stagewise_solver() -> None:
+    with pytest.raises(ValueError, match="solver='stagewise' does not work with regularizer="):
+        settings_of(regularizer="shrinkage", solver="stagewise")
 
 
 @pytest.mark.parametrize("regularizer", [Trace(0.5), Frobenius(0.5), Shrinkage(0.5)])
