@@ -379,7 +379,7 @@ def test_shared_neighbors_do_not_change_the_result(blobs: Data) -> None:
 
 
 def test_trial_has_times_and_pass_summaries(blobs: Data) -> None:
-    candidate = {**SIMPLE, "max_iter": 4, "directions_per_step": 2}
+    candidate = {**SIMPLE, "max_iter": 4, "directions_per_step": 2, "tol": 0.0}
     learner = BoostMetricCV([candidate], n_splits=2, random_state=0).fit(*blobs)
     (trial,) = learner.trials_
     (done,) = trial.passes

@@ -133,7 +133,7 @@ def test_warm_start_metric_is_kept_unless_beaten() -> None:
 def test_duality_gap_of_earlier_metric_is_nan() -> None:
     X, y = load_wine(return_X_y=True)
     learner = simple_learner(solver="totally_corrective", early_stopping=True, random_state=0)
-    learner.set_params(max_iter=24, n_iter_no_change=8).fit(X, y)
+    learner.set_params(directions_per_step=4, max_iter=24, n_iter_no_change=8).fit(X, y)
     assert learner.metric_.n_directions < learner.n_iter_
     assert math.isnan(learner.duality_gap_)
     learner.set_params(max_iter=4, n_iter_no_change=50).fit(X, y)  # the first step is the last

@@ -93,7 +93,7 @@ def fit(
         bool, model("--early-stopping", help="Stop when the error on held-out data is lowest.")
     ] = False,
     max_iter: Annotated[
-        int | None, expert(min=1, metavar="N", help="Directions per pass.", show_default="auto")
+        int | None, expert(min=1, metavar="N", help="Directions per pass.", show_default="500")
     ] = None,
     solver: Annotated[
         Solver | None,
