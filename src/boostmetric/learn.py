@@ -117,7 +117,7 @@ def learn_psd(
     gaps, weights : arrays of shape (m,), the b_r and the weights of the terms of F
     solver : "stagewise" computes each coefficient once; "totally_corrective" optimizes all
         coefficients again in each step and converges to the optimum; "auto" is "stagewise" if the
-        loss supports it
+        loss and the regularizer support it
     regularizer : "trace", R = alpha·Tr M, or "frobenius", R = alpha/2·‖M‖², with the relative
         `alpha`; or an instance such as ``Trace(v)`` with an absolute strength
     alpha : relative strength, in units that depend on the problem (`Trace`, `Frobenius`). The hinge
@@ -152,11 +152,12 @@ def learn_psd(
 
     Examples
     --------
-    The matrix of (nearly) smallest trace with a diagonal of at least 1 and an off-diagonal entry of
+    The matrix of (nearly) smallest norm with a diagonal of at least 1 and an off-diagonal entry of
     at most −0.4:
 
     >>> A = np.array([[[1.0, 0], [0, 0]], [[0, 0], [0, 1]], [[0, -0.5], [-0.5, 0]]])
-    >>> fit = learn_psd(A, "squared_hinge", gaps=[0, 0, -0.6], alpha=1e-4, tol=1e-6)
+    >>> options = {"regularizer": "frobenius", "alpha": 1e-4, "tol": 1e-6}
+    >>> fit = learn_psd(A, "squared_hinge", gaps=[0, 0, -0.6], **options)
     >>> fit.metric.matrix.round(2)
     array([[ 1. , -0.4],
            [-0.4,  1. ]])

@@ -34,8 +34,8 @@ DEFAULT_ALPHAS: tuple[tuple[type[Regularizer], float], ...] = (
 
 LARGE = 5_000
 """Up to this number of points, "auto" is 5 targets and 10 impostors, and above 3 and 3, with a
-tenth of alpha: many points need fewer neighbors and less regularization. On letter (14,000 points) and usps (7,700), the errors fall from 3.0 to 2.5 and from
-1.9 to 1.5 %, in half of the time."""
+tenth of alpha: many points need fewer neighbors and less regularization. On letter (14,000 points)
+and usps (7,700), the errors fall from 3.0 to 2.5 and from 1.9 to 1.5 %, in half of the time."""
 
 COUNT = "an int in the range [1, inf)"
 FRACTION = "a float in the range (0.0, 1.0)"
