@@ -23,9 +23,14 @@ X = images + np.random.default_rng(0).normal(scale=8, size=(len(y), 2)) @ slopes
 X_train, X_test, y_train, y_test = train_test_split(
     X, y, train_size=400, stratify=y, random_state=0
 )
-learner = BoostMetric(loss="squared_hinge", solver="totally_corrective", alpha=0.02, tol=0.02).fit(
-    X_train, y_train
-)
+learner = BoostMetric(
+    loss="squared_hinge",
+    solver="totally_corrective",
+    regularizer="trace",
+    alpha=0.02,
+    n_passes=1,
+    tol=0.02,
+).fit(X_train, y_train)
 
 # %%
 # `Metric.truncate` keeps the leading eigenvectors, as does ``BoostMetric(n_components=5)``. PCA to

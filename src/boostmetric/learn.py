@@ -117,7 +117,7 @@ def learn_psd(
     gaps, weights : arrays of shape (m,), the b_r and the weights of the terms of F
     solver : "stagewise" computes each coefficient once; "totally_corrective" optimizes all
         coefficients again in each step and converges to the optimum; "auto" is "stagewise" if the
-        loss supports it
+        loss and the regularizer support it
     regularizer : "trace", R = alpha·Tr M, or "frobenius", R = alpha/2·‖M‖², with the relative
         `alpha`; or an instance such as ``Trace(v)`` with an absolute strength
     alpha : relative strength, in units that depend on the problem (`Trace`, `Frobenius`). The hinge
@@ -156,7 +156,7 @@ def learn_psd(
     at most −0.4:
 
     >>> A = np.array([[[1.0, 0], [0, 0]], [[0, 0], [0, 1]], [[0, -0.5], [-0.5, 0]]])
-    >>> options = {"regularizer": "frobenius", "solver": "totally_corrective", "alpha": 1e-4}
+    >>> options = {"regularizer": "frobenius", "alpha": 1e-4, "tol": 1e-6}
     >>> fit = learn_psd(A, "squared_hinge", gaps=[0, 0, -0.6], **options)
     >>> fit.metric.matrix.round(2)
     array([[ 1. , -0.4],

@@ -258,7 +258,7 @@ def _choose(table: Table, quiet: bool, common: dict[str, Any]) -> tuple[Metric, 
     rank, D = learner.components_.shape
     chosen = describe(learner.best_params_)
     if not learner.stops_:
-        chosen = f"the starting transformation alone ({learner.best_params_.get('init', 'none')})"
+        chosen = f"the starting transformation alone ({learner.best_params_.get('init') or 'none'})"
     return learner.metric_, (
         f"Learned a metric of rank {rank} over {D} features; {100 * learner.best_error_:.1f}% "
         f"error on held-out points. Chosen: {chosen}."
@@ -268,12 +268,17 @@ def _choose(table: Table, quiet: bool, common: dict[str, Any]) -> tuple[Metric, 
 def describe(candidate: Mapping[str, Any]) -> str:
     """Settings of `BoostMetric` in words.
 
-    >>> describe({"loss": "squared_hinge", "n_neighbors": (5, 10), "n_passes": 3})
-    'loss squared_hinge, neighbors 5/10, passes 3'
+    >>> describe({"loss": "squared_hinge", "n_neighbors": (5, 10), "n_passes": 3, "init": None})
+    'loss squared_hinge, neighbors 5/10, passes 3, init none'
     """
+
+    def text(value: Any) -> str:
+        if isinstance(value, list | tuple):
+            return "/".join(map(str, value))
+        return "none" if value is None else str(value)
+
     return ", ".join(
-        f"{name.removeprefix('n_').replace('_', ' ')} "
-        f"{'/'.join(map(str, value)) if isinstance(value, list | tuple) else value}"
+        f"{name.removeprefix('n_').replace('_', ' ')} {text(value)}"
         for name, value in candidate.items()
     )
 

@@ -61,7 +61,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     solver : {"auto", "stagewise", "totally_corrective"}, default="auto"
         "stagewise" optimizes the coefficients of directions once, when they are added.
         "totally_corrective" optimizes all coefficients again in each step, which takes longer and
-        converges to the optimum. "auto" uses "stagewise", except for the hinge loss.
+        converges to the optimum. "auto" uses "stagewise", except for the hinge loss and the
+        shrinkage regularizer.
     regularizer : {"auto", "frobenius", "trace", "shrinkage"} or Regularizer, default="auto"
         Regularizer R: "frobenius", alpha/2·‖M‖², favors equal eigenvalues; "trace", alpha·Tr M, the
         paper's, favors low rank; "shrinkage", alpha/2·‖M − c·I‖², favors the starting metric, for
@@ -158,8 +159,9 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         How the last pass ended; its value is advice for the user.
     duality_gap_ : float
         Upper bound on the difference between the objective of the last pass and its optimum.
-        Infinite if no bound was found. NaN if none was computed: with `tol=0`, with more than 600
-        features, or if early stopping kept an earlier metric.
+        Infinite if no bound was found. NaN if none was computed: with `tol=0`, with the stage-wise
+        solver and `tol=None`, with more than 600 features, or if early stopping kept an earlier
+        metric.
     init_ : str, array or None
         Transformation that the fit started from; the choice of ``init="auto"``.
     init_errors_ : dict of float
