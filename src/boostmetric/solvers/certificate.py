@@ -114,14 +114,21 @@ def _polished(objective: Objective, here: _Point, root: NDArray, budget: int) ->
     new = vectors[:, values > 0]
     directions, coefs = orthogonal_directions(root, np.float64)
     root = directions * np.sqrt(coefs)
-    # The columns must not be 0, where the gradient of the objective vanishes; their sizes adapt.
     size = float(np.linalg.norm(root))
     if size == 0:  # M = 0
         largest = objective.response_sizes(new).max(initial=0.0)
         if largest == 0:
             return root
         size = largest**-0.5
-    return polish(objective, np.column_stack([root, 0.1 * size / len(new) ** 0.5 * new]), budget)[0]
+    # New columns must not be 0, where the gradient vanishes, but large ones would spoil an M that is
+    # nearly optimal.
+    value = objective.evaluate_at(root @ root.T, with_scatter=False).value
+    for share in (0.1, 1e-2, 1e-3, 1e-4):
+        extended = np.column_stack([root, share * size / len(new) ** 0.5 * new])
+        if objective.evaluate_at(extended @ extended.T, with_scatter=False).value < value:
+            root = extended
+            break
+    return polish(objective, root, budget)[0] if root.size else root
 
 
 def _evaluate(objective: Objective, matrix: NDArray) -> _Point | None:
