@@ -13,7 +13,6 @@ PROGRAM = """
 import resource
 import sys
 
-from conftest import simple_learner
 import numpy as np
 from scipy.sparse import csr_array
 
@@ -30,7 +29,7 @@ comparisons = Comparisons.from_triplets(triplets)
 limit = int(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
-learner = simple_learner(init="scale", max_iter=24).fit(X, comparisons=comparisons)
+learner = BoostMetric(init="scale", max_iter=24).fit(X, comparisons=comparisons)
 assert learner.transform(X).shape == (n, len(learner.components_))
 assert learner.score(X, comparisons=comparisons) > 0.8
 assert learner.pair_distance(triplets[:, :2], X).shape == (len(triplets),)

@@ -21,7 +21,7 @@ from boostmetric.estimators.early_stopping import HeldOut
 from boostmetric.metric import Metric
 from boostmetric.solvers import Boosting, Outcome, Status, history_from, history_table, with_prefix
 
-KIND, FORMAT_VERSION = "checkpoint", 4
+KIND, FORMAT_VERSION = "checkpoint", 5
 
 
 class CheckpointError(ValueError):

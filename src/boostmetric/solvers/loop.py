@@ -38,8 +38,8 @@ class Status(Enum):
     """How a fit ended. The value explains it to the user, with advice."""
 
     NO_DIRECTION = (
-        "Finished: no further direction lowers the objective. solver='totally_corrective' would "
-        "also revise the coefficients of earlier directions."
+        "Finished: no further direction lowers the objective. The stage-wise solver does not revise "
+        "earlier directions; solver='totally_corrective' does."
     )
     STALLED = (
         "Finished: the last batch of directions hardly lowered the objective. To continue until "
