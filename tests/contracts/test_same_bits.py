@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import simple_learner
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from boostmetric import BoostMetric
 from boostmetric.engines import Local
 from boostmetric.learn import boost
 from boostmetric.problem import (
@@ -139,7 +139,7 @@ def digests() -> Iterator[tuple[str, str, str]]:
     # 4) the estimator
     for dtype in DTYPES:
         for n_jobs in N_JOBS:
-            estimator = simple_learner(init="lda", n_passes=2, max_iter=30, n_jobs=n_jobs)
+            estimator = BoostMetric(init="lda", n_passes=2, max_iter=30, n_jobs=n_jobs)
             components = estimator.fit(X.astype(dtype), y).components_
             yield f"estimator, {dtype}", f"n_jobs={n_jobs}", digest(components)
 

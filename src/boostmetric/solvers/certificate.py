@@ -120,8 +120,8 @@ def _polished(objective: Objective, here: _Point, root: NDArray, budget: int) ->
         if largest == 0:
             return root
         size = largest**-0.5
-    # New columns must not be 0, where the gradient vanishes, but large ones would spoil an M that is
-    # nearly optimal.
+    # New columns must not be 0, where the gradient vanishes, but large ones would spoil an M that
+    # is nearly optimal.
     value = objective.evaluate_at(root @ root.T, with_scatter=False).value
     for share in (0.1, 1e-2, 1e-3, 1e-4):
         extended = np.column_stack([root, share * size / len(new) ** 0.5 * new])

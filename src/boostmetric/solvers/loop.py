@@ -38,8 +38,8 @@ class Status(Enum):
     """How a fit ended. The value explains it to the user, with advice."""
 
     NO_DIRECTION = (
-        "Finished: no further direction lowers the objective. The stage-wise solver does not revise "
-        "earlier directions; solver='totally_corrective' does."
+        "Finished: no further direction lowers the objective. The stage-wise solver does not "
+        "revise earlier directions; solver='totally_corrective' does."
     )
     STALLED = (
         "Finished: the last batch of directions hardly lowered the objective. To continue until "
