@@ -11,7 +11,7 @@ from embedding_data import judged, labeled
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from boostmetric import Comparisons, EmbeddingAdapter, FileFormatError, Metric
 from boostmetric.embeddings import training
@@ -22,7 +22,14 @@ from boostmetric.evaluation.ranking import ranking_scores
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@parametrize_with_checks([EmbeddingAdapter(), EmbeddingAdapter(metric="euclidean")])  # type: ignore[untyped-decorator]
+@pytest.mark.parametrize(
+    ("estimator", "check"),
+    [
+        each
+        for adapter in (EmbeddingAdapter(), EmbeddingAdapter(metric="euclidean"))
+        for each in estimator_checks_generator(adapter)
+    ],
+)
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 

@@ -127,4 +127,4 @@ def test_closed_form_map_matches_least_squares(rng: np.random.Generator) -> None
     strength = ridge * np.sum(Q**2) / 4
     rows = np.concatenate([Q, np.sqrt(strength) * np.eye(4)])
     wanted = np.concatenate([targets - Q, np.zeros((4, 4))])
-    np.testing.assert_allclose(W, np.linalg.lstsq(rows, wanted)[0], atol=1e-10)
+    np.testing.assert_allclose(W, np.linalg.lstsq(rows, wanted, rcond=None)[0], atol=1e-10)

@@ -36,7 +36,8 @@ CHECKS = [
         marks=[] if name == "default" else pytest.mark.slow,
     )
     for name, estimator in {
-        "default": simple_learner(),
+        "default": BoostMetric(),
+        "simple": simple_learner(),
         # With separable classes and this loss, margins and thus the effect of rounding grow without
         # bound.
         "exponential": simple_learner(loss="exponential", max_iter=20),

@@ -19,7 +19,7 @@ from boostmetric.estimators.settings import Settings
 
 def settings_of(n: int = 100, labels: NDArray | None = None, **parameters: Any) -> Settings:
     settings = Settings.from_params(BoostMetric(**parameters).get_params())
-    return settings.for_data(n, np.arange(n) % 2 if labels is None else labels)
+    return settings.for_data(np.arange(n) % 2 if labels is None else labels)
 
 
 @pytest.mark.parametrize(

@@ -296,7 +296,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
                     for each in (y, sample_weight)
                 )
             data = TrainingData.validate(points, y, comparisons, sample_weight)
-            settings = settings.for_data(points.shape[0], data.labels)
+            settings = settings.for_data(data.labels_of_distinct_points())
             data.check_settings(settings)
 
             # 2) start: a transformation, or the metric of an earlier fit, in its last pass
@@ -436,7 +436,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         settings = Settings.from_params(self.get_params(deep=False))
         points = self._validate_points(X, reset=False)
         data = TrainingData.validate(points, y, comparisons)
-        settings = settings.for_data(points.shape[0], data.labels)
+        settings = settings.for_data(data.labels_of_distinct_points())
         metric = Metric.from_components(self.components_)
         mined = data.compare(points, replace(settings, index=None))
         return satisfied_share(metric, points, mined)

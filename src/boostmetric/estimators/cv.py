@@ -213,7 +213,7 @@ class BoostMetricCV(LearnedMetric):
         settings = self._settings_of(candidates)
         X, y = self._validate(X, y, reset=True)
         check_labels(y)
-        settings = [each.for_data(len(X), y) for each in settings]
+        settings = [each.for_data(y) for each in settings]
 
         # 2) splits
         splits = []

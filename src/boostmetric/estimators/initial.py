@@ -14,7 +14,7 @@ from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
 from boostmetric._validation import is_count
 from boostmetric.data.dask_points import DaskPoints
-from boostmetric.data.points import Points, largest_sizes
+from boostmetric.data.points import Points, distinct_points, largest_sizes
 from boostmetric.evaluation.knn import majority
 from boostmetric.metric import fix_signs, pair_distances
 from boostmetric.problem import Comparisons, only_named_rows
@@ -173,6 +173,22 @@ def choose_init(
     return names[best], errors
 
 
+def distinct_rows(
+    X: Points, labels: NDArray, weights: NDArray | None = None
+) -> tuple[NDArray, NDArray]:
+    """The first rows of distinct points with positive weights, and the weights of all rows.
+
+    The weights of equal points with equal labels are added to that of the first.
+    """
+    given = np.ones(len(labels)) if weights is None else weights.astype(np.float64)
+    counted = np.flatnonzero(given > 0)
+    codes = np.unique(labels, return_inverse=True)[1].reshape(-1)
+    first, inverse = distinct_points(X[counted], codes[counted])
+    total = np.zeros(len(labels))
+    total[counted[first]] = np.bincount(inverse, given[counted])
+    return np.sort(counted[first]), total
+
+
 def _wrong_neighbors(
     X: Points | DaskPoints,
     labels: NDArray | csr_array,
@@ -183,9 +199,13 @@ def _wrong_neighbors(
 
     Each error is 0 or 1, or for multilabel targets the share of unlike neighbors.
     """
-    # 1) rows in random order, with equal numbers of each class in all folds
-    counted = np.ones(X.shape[0], dtype=bool) if weights is None else weights > 0
-    order = np.random.default_rng(0).permutation(np.flatnonzero(counted))[:MAX_ROWS]
+    # 1) rows in random order, with equal numbers of each class in all folds. Of equal points with
+    # equal labels the first represents all, so that a weight of 2 is equivalent to a duplicate.
+    if labels.ndim == 1 and not isinstance(X, DaskPoints):
+        counted, weights = distinct_rows(X, labels, weights)
+    else:
+        counted = np.arange(X.shape[0]) if weights is None else np.flatnonzero(weights > 0)
+    order = np.random.default_rng(0).permutation(counted)[:MAX_ROWS]
     if labels.ndim == 1:
         order = order[np.argsort(labels[order], kind="stable")]
     points, y = X[order], labels[order]

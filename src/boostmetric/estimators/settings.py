@@ -165,18 +165,18 @@ class Settings:
             **values,
         )
 
-    def for_data(self, n_samples: int, labels: NDArray | csr_array | None) -> Settings:
+    def for_data(self, labels: NDArray | csr_array | None) -> Settings:
         """The settings with the parameters that depend on the data.
 
         >>> from boostmetric import BoostMetric
         >>> settings = Settings.from_params(BoostMetric().get_params())
         >>> for n in (1000, 50_000):
-        ...     of_data = settings.for_data(n, np.arange(n) % 2)
+        ...     of_data = settings.for_data(np.arange(n) % 2)
         ...     of_data.n_targets, of_data.n_impostors, of_data.n_passes, of_data.solver.alpha
         (5, 10, 2, 0.01)
         (3, 3, 2, 0.001)
         """
-        automatic, is_large = self.depends_on_data, n_samples > LARGE and labels is not None
+        automatic, is_large = self.depends_on_data, labels is not None and labels.shape[0] > LARGE
         solver, changes = self.solver, dict[str, Any]()
         if "n_neighbors" in automatic:
             n_targets, n_impostors = (3, 3) if is_large else (5, 10)

@@ -15,6 +15,7 @@ from boostmetric._validation import is_count
 from boostmetric.data.dask_points import DaskPoints
 from boostmetric.data.labels import as_indicator, check_labels, single_labels
 from boostmetric.data.points import Points, are_identical
+from boostmetric.estimators.initial import distinct_rows
 from boostmetric.estimators.settings import Settings
 from boostmetric.problem import Comparisons
 
@@ -35,6 +36,15 @@ class TrainingData:
     labels: NDArray | csr_array | None = None
     weights: NDArray | None = None
     comparisons: Comparisons | None = None
+
+    def labels_of_distinct_points(self) -> NDArray | csr_array | None:
+        """The labels, once for equal points with equal labels, and only of positive weights.
+
+        Duplicates are not neighbors, so numbers of neighbors depend on distinct points.
+        """
+        if self.labels is None or self.labels.ndim > 1 or isinstance(self.points, DaskPoints):
+            return self.labels
+        return self.labels[distinct_rows(self.points, self.labels, self.weights)[0]]
 
     @classmethod
     def validate(
