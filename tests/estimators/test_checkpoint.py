@@ -218,7 +218,12 @@ def test_held_out_comparisons_are_restored(tmp_path: Path) -> None:
 
 def test_hinge_continues_to_the_same_optimum(tmp_path: Path) -> None:
     X, y = load_wine(return_X_y=True)
-    parameters: dict[str, Any] = {"loss": Hinge(nu=0.3), "init": "scale", "tol": 1e-8}
+    parameters: dict[str, Any] = {
+        "loss": Hinge(nu=0.3),
+        "init": "scale",
+        "tol": 1e-8,
+        "directions_per_step": "auto",
+    }
     reference = simple_learner(**parameters).fit(X, y)
     with listening(stop_after(7)):
         simple_learner(checkpoint=tmp_path / "c", **parameters).fit(X, y)
