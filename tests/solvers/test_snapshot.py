@@ -323,7 +323,7 @@ def test_float64_resumes_with_other_blocks(kind: str) -> None:
 
 
 def test_corrective_fit_resumes_with_other_blocks() -> None:
-    # Not the same steps: rounding decides which Newton steps are taken.
+    # Not the same steps: rounding decides where a search ends.
     data = draw(D=6)
     options: dict[str, Any] = {"solver": "totally_corrective", "alpha": 1e-2, "tol": 1e-6}
     whole = solved(data, "logistic", 1, **options)

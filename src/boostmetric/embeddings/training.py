@@ -116,6 +116,10 @@ class Training(ABC):
             regularizer="frobenius",
             alpha=ALPHA,
             n_neighbors=N_NEIGHBORS,
+            # The identity toward which the metric is moved is that of the given vectors.
+            init=None,
+            n_passes=1,
+            tol=0.0,
             n_jobs=self.n_jobs,
         )
         with warnings.catch_warnings():

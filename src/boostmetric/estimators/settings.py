@@ -181,7 +181,7 @@ class Settings:
         if "n_neighbors" in automatic:
             n_targets, n_impostors = (3, 3) if is_large else (5, 10)
             if labels is not None and labels.ndim == 1:
-                # Too few points would raise a warning about numbers that nobody has set.
+                # With fewer points, a warning would refer to default values.
                 sizes = np.unique(labels, return_counts=True)[1]
                 n_targets = n_targets if sizes.min() > n_targets else 3
                 n_impostors = n_impostors if len(labels) - sizes.max() >= n_impostors else 3
