@@ -131,6 +131,22 @@ def test_result_does_not_depend_on_threads_and_tiles(
     assert [side.tolist() for side in got] == expected
 
 
+@pytest.mark.parametrize("form", [np.array, csr_array])
+@pytest.mark.parametrize("n_pairs", [0, 40, 4000])
+@pytest.mark.parametrize("is_multilabel", [False, True])
+def test_likely_pairs_do_not_change_neighbors(
+    form: Any, n_pairs: int, is_multilabel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, labels = ties_and_classes(1, 3)  # with duplicates
+    rng = np.random.default_rng(2)
+    y = Labels.of(rng.random((len(X), 3)) < 0.3 if is_multilabel else labels)
+    monkeypatch.setattr(exact, "TILE", 10)
+    expected = nearest_targets_and_impostors(form(X), y, 3, 4)
+    pairs = rng.integers(0, len(X), (n_pairs, 2))
+    got = nearest_targets_and_impostors(form(X), y, 3, 4, likely_pairs=pairs)
+    assert [side.tolist() for side in got] == [side.tolist() for side in expected]
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("tile", "D"), [(2, 5), (10, 2), (10, 20), (1000, 5)])
 def test_ties_are_broken_by_row(

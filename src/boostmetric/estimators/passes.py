@@ -20,10 +20,15 @@ from boostmetric.solvers import Boosting, Outcome, SnapshotError, Status
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """The result of one pass on points that `base`, if any, has transformed."""
+    """The result of one pass on points that `base`, if any, has transformed.
+
+    `pairs` are the compared pairs, which the next search for neighbors starts from; None if they
+    are not known.
+    """
 
     base: NDArray | None
     outcome: Outcome
+    pairs: NDArray | None = None
 
     @property
     def metric(self) -> Metric:
@@ -38,6 +43,7 @@ def one_pass(
     settings: Settings,
     engine: Local | Dask,
     *,
+    likely_pairs: NDArray | None = None,
     start: Metric | None = None,
     resume: Mapping[str, NDArray] | None = None,
     callback: Callable[[Boosting], bool] | None = None,
@@ -50,6 +56,7 @@ def one_pass(
     ----------
     data, settings, engine : the data, the parameters, and where the computation runs
     base : array of shape (d, D), the transformation before this pass, or None
+    likely_pairs : the pairs of the pass before, which save time in the search for neighbors
     start, resume : a metric to start from; the snapshot of an interrupted pass
     callback : called after every step; a true result ends the pass
     stop_search, stop_step : a true result ends the search for neighbors with a `StopRequested`, or
@@ -69,10 +76,10 @@ def one_pass(
     3
     """
     points = data.points if base is None else data.points @ base.T
-    comparisons = data.compare(points, settings, stop_search)
+    comparisons = data.compare(points, settings, likely_pairs, stop_search)
     problem = place_objective(engine, points, comparisons, settings.solver.loss)
     fit = Boosting(problem, settings.solver, start, resume).run(callback, stop_step)
-    return Pass(base, fit.outcome())
+    return Pass(base, fit.outcome(), comparisons.pairs)
 
 
 def run_passes(
@@ -119,6 +126,7 @@ def run_passes(
                     base,
                     settings,
                     engine,
+                    likely_pairs=passes[-1].pairs if passes else None,
                     start=start,
                     resume=None if checkpoint is None else checkpoint.running or None,
                     callback=observe,
@@ -146,7 +154,7 @@ def run_passes(
                     "again with the same data and parameters to continue."
                 ) from error
             if held_out is not None:
-                done = Pass(base, held_out.end_pass(done.outcome))
+                done = replace(done, outcome=held_out.end_pass(done.outcome))
             monitor.end_pass(done.outcome)
             if monitor.stopped:  # the checkpoint contains the state within the pass
                 return [*passes, done], None

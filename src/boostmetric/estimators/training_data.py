@@ -112,12 +112,14 @@ class TrainingData:
         self,
         transformed: Points | DaskPoints,
         settings: Settings,
+        likely_pairs: NDArray | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> Comparisons:
         """Compare each point with its neighbors among the transformed points.
 
-        Comparisons that were given are added. If `should_stop` returns a true value during the
-        search, a `StopRequested` is raised.
+        Comparisons that were given are added. `likely_pairs` is passed to
+        `Comparisons.from_labels`. If `should_stop` returns a true value during the search, a
+        `StopRequested` is raised.
         """
         if self.labels is None:
             assert self.comparisons is not None
@@ -129,6 +131,7 @@ class TrainingData:
             settings.n_impostors,
             index=settings.index,
             sample_weight=self.weights,
+            likely_pairs=likely_pairs,
             n_jobs=settings.n_jobs,
             should_stop=should_stop,
         )

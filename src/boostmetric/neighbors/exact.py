@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations_with_replacement, pairwise, product
-from threading import Lock
+from threading import Lock, local
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,7 @@ def nearest_targets_and_impostors(
     n_targets: int,
     n_impostors: int,
     *,
+    likely_pairs: NDArray | None = None,
     threads: Threads | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> tuple[NDArray, NDArray]:
@@ -117,6 +118,8 @@ def nearest_targets_and_impostors(
     X : array of shape (n, D), dense or CSR
     labels : one label per point, or multilabel
     n_targets, n_impostors : numbers of neighbors
+    likely_pairs : array of shape (P, 2), pairs of rows that are likely neighbors, such as those
+        found in another space. They save time and do not affect the result
     threads : process the tiles; the result does not depend on their number
     should_stop : called once per tile; if it returns True, `StopRequested` is raised
 
@@ -140,6 +143,8 @@ def nearest_targets_and_impostors(
     """
     places, position = Places.of(X, labels)
     search = _Search(places, places, (n_targets, n_impostors), threads, should_stop)
+    if likely_pairs is not None:
+        search.start_from(position[likely_pairs])
     targets, impostors = (table.rows[position] for table in search.run())
     return targets, impostors
 
@@ -197,6 +202,17 @@ class _Search:
         self._tiles = _tiles(queries.labels.codes)
         self._other_tiles = self._tiles if self._is_symmetric else _tiles(references.labels.codes)
         self._lock = Lock()
+        self._buffers = local()
+
+    def start_from(self, pairs: NDArray) -> None:
+        """Initial neighbors from pairs of positions, if queries and references are the same."""
+        i, j = pairs[pairs[:, 0] != pairs[:, 1]].T
+        points, rows, similar = self._queries.points, self._queries.rows, self._similar(i, j)
+        for side, chosen in ((TARGETS, similar), (IMPOSTORS, ~similar)):
+            i_side, j_side = i[chosen], j[chosen]
+            squares = np.tile(pair_squares(points, i_side, points, j_side, self._loops), 2)
+            owners, others = np.append(i_side, j_side), np.append(j_side, i_side)
+            self._tables[side].offer(owners, rows[others], squares, self._loops)
 
     def run(self) -> tuple[NeighborTable, ...]:
         """The tables of targets and of impostors."""
@@ -229,7 +245,8 @@ class _Search:
     def _sample_tile(self, tile: _Tile) -> None:
         """Initial neighbors of a tile, from a sample of its classes and one of the others.
 
-        A sample is divided into k parts, and the nearest point of each part is offered.
+        A sample is divided into k parts, and the nearest point of each part is offered. Tiles whose
+        lists are complete need none.
         """
         if self._should_stop():
             raise StopRequested
@@ -238,14 +255,19 @@ class _Search:
         for others in (everyone[classes], np.delete(everyone, classes)):
             step = max(1, min(SAMPLED_SHARE, len(others) // MIN_SAMPLE), len(others) // MAX_SAMPLE)
             sample = np.random.default_rng(0).permutation(others[::step])
-            if len(sample) == 0:
+            sides = [
+                (side, mask)
+                for side, mask in self._sides(tile, _Tile.of(codes[sample]))
+                if np.isinf(self._tables[side].squares[tile.rows, -1]).any()
+            ]
+            if len(sample) == 0 or not sides:
                 continue
             products = self._sketches.products(tile.rows, sample)
             _, own, same = np.intersect1d(
                 self._queries.rows[tile.rows], self._references.rows[sample], True, True
             )
             products[own, same] = -np.inf
-            for side, mask in self._sides(tile, _Tile.of(codes[sample])):
+            for side, mask in sides:
                 near = products if mask is None else np.where(mask, products, -np.inf)
                 k = min(self._tables[side].rows.shape[1], len(sample))
                 bounds = np.linspace(0, len(sample), k + 1).astype(int)
@@ -260,20 +282,25 @@ class _Search:
         if self._should_stop():
             raise StopRequested
         tile, other = pair
-        products = self._sketches.products(tile.rows, other.rows)
+        shape = len(tile.inverse), len(other.inverse)
+        products = self._sketches.products(
+            tile.rows, other.rows, self._buffer("products", shape, self._floors[0].dtype)
+        )
         for side, mask in self._sides(tile, other):
             floors = self._floors[side][tile.rows]
             other_floors = self._other_floors[side][other.rows]
             if self._loops is not None:
-                positions = np.empty(products.size + 1, dtype=np.intp)
+                positions = self._buffer("positions", (1, products.size + 1), np.intp)[0]
                 n_near = self._loops.candidates(products, floors, other_floors, positions)
                 positions = positions[:n_near]
                 if mask is not None:
                     positions = positions[mask.ravel().take(positions)]
             else:
-                is_near = products >= floors[:, None]
+                is_near = self._buffer("is_near", shape, np.bool_)
+                np.greater_equal(products, floors[:, None], out=is_near)
                 if self._is_symmetric:
-                    is_near |= products >= other_floors
+                    is_other = self._buffer("is_other", shape, np.bool_)
+                    is_near |= np.greater_equal(products, other_floors, out=is_other)
                 if mask is not None:
                     is_near &= mask
                 positions = np.flatnonzero(is_near)
@@ -289,6 +316,22 @@ class _Search:
                 differ = self._queries.rows.take(i) != self._references.rows.take(j)
                 i, j = i[differ], j[differ]
             self._offer(side, i, j)
+
+    def _buffer(self, name: str, shape: tuple[int, int], dtype: DTypeLike) -> NDArray:
+        """Memory of this thread for an array. New memory is slow when it is first written to."""
+        size, buffer = shape[0] * shape[1], getattr(self._buffers, name, None)
+        if buffer is None or buffer.size < size or buffer.dtype != dtype:
+            buffer = np.empty(size, dtype=dtype)
+            setattr(self._buffers, name, buffer)
+        return buffer[:size].reshape(shape)
+
+    def _similar(self, i: NDArray, j: NDArray) -> NDArray:
+        """Whether the points of pairs share a label."""
+        labels = self._queries.labels
+        if labels.classes is not None:
+            return np.asarray(labels.codes[i] == labels.codes[j])
+        sets = labels.sets[labels.codes[i]].multiply(labels.sets[labels.codes[j]])
+        return np.asarray(sets.sum(axis=1) > 0)
 
     def _test(
         self, positions: NDArray, tile: _Tile, other: _Tile, floors: NDArray, other_floors: NDArray
@@ -387,10 +430,10 @@ class Sketches:
     unit: float
     is_short: bool
 
-    def products(self, rows: slice, others: slice | NDArray) -> NDArray:
-        """A tile of products; none is below −½‖x − x'‖²."""
+    def products(self, rows: slice, others: slice | NDArray, out: NDArray | None = None) -> NDArray:
+        """A tile of products; none is below −½‖x − x'‖². If X is dense, `out` stores them."""
         if not issparse(self.left):
-            products: NDArray = np.dot(self.left[rows], self.right[others].T)
+            products: NDArray = np.dot(self.left[rows], self.right[others].T, out=out)
             return products
         products = (self.left[rows] @ csr_array(self.right[others].T)).toarray()
         products += self.halves[0][rows, None]

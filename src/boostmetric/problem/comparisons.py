@@ -77,6 +77,7 @@ class Comparisons:
         *,
         index: str | Index | None = None,
         sample_weight: ArrayLike | None = None,
+        likely_pairs: ArrayLike | None = None,
         n_jobs: int | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> Comparisons:
@@ -104,6 +105,9 @@ class Comparisons:
             require None
         sample_weight : array of shape (n,), the weight of the comparisons with this anchor. Points
             of weight 0 are ignored
+        likely_pairs : array of shape (P, 2) of row numbers, pairs that are likely neighbors, such
+            as the `pairs` of comparisons made in another space. An exact search in memory starts
+            from them, which saves time and does not affect the result
         n_jobs : number of threads, which does not affect the result; None uses the cores available
             to the process
         should_stop : called repeatedly during an exact search; if it returns True,
@@ -123,6 +127,18 @@ class Comparisons:
         labels, weights = check_labels(known, sample_weight)
         for name, number in (("n_targets", n_targets), ("n_impostors", n_impostors)):
             check_parameter(name, number, number >= 1, "an int in the range [1, inf)")
+        pairs = None if likely_pairs is None else np.asarray(likely_pairs)
+        if pairs is not None:
+            if pairs.shape[1:] != (2,) or pairs.dtype.kind not in "iu":
+                raise ValueError(
+                    "likely_pairs must be integers of shape (P, 2); got "
+                    f"{pairs.dtype} of shape {pairs.shape}."
+                )
+            if len(pairs) and not 0 <= pairs.min() <= pairs.max() < len(labels):
+                raise ValueError(
+                    f"likely_pairs must be row numbers of X, from 0 to {len(labels) - 1}; got "
+                    f"{pairs.min()} to {pairs.max()}."
+                )
         rows = np.arange(len(labels)) if weights is None else np.flatnonzero(weights > 0)
         labels = labels[rows]
         # 1) the nearest points of the same class, and of other classes
@@ -142,8 +158,18 @@ class Comparisons:
                     points[rows], labels, *numbers, index, threads=threads
                 )
             else:
+                if pairs is not None:  # as positions in `rows`
+                    position = np.full(points.shape[0], NONE)
+                    position[rows] = np.arange(len(rows))
+                    pairs = position[pairs]
+                    pairs = pairs[(pairs != NONE).all(axis=1)]
                 targets, impostors = nearest_targets_and_impostors(
-                    points[rows], labels, *numbers, threads=threads, should_stop=should_stop
+                    points[rows],
+                    labels,
+                    *numbers,
+                    likely_pairs=pairs,
+                    threads=threads,
+                    should_stop=should_stop,
                 )
         _warn_of_missing(labels, targets, "target")
         _warn_of_missing(labels, impostors, "impostor")
