@@ -97,13 +97,18 @@ class ComparisonOperator(Operator):
         comparisons.check_points(n)
         super().__init__(len(comparisons), X.shape[1], X.dtype)
         self.threads = Threads(1) if threads is None else threads
-        # 1) an order of the points in which the points of a pair are close together; pairs by row
+        # 1) an order of the points in which the points of a pair are close together; pairs by row.
+        # There may be many more pairs than points, so arrays are int32 and are freed early.
         pairs, m = comparisons.pairs, len(comparisons)
-        graph = csr_matrix((np.ones(len(pairs), dtype=np.int8), tuple(pairs.T)), shape=(n, n))
+        P = len(pairs)
+        graph = csr_matrix((np.ones(P, dtype=np.int8), tuple(pairs.T.astype(np.int32))), (n, n))
         order = np.asarray(reverse_cuthill_mckee((graph + graph.T).tocsr(), symmetric_mode=True))
-        ends = np.sort(np.argsort(order)[pairs], axis=1)
+        del graph
+        ends = np.argsort(order).astype(np.int32)[pairs]
+        ends.sort(axis=1)
         by_row = np.lexsort((ends[:, 1], ends[:, 0]))
-        pair = np.argsort(by_row)
+        pair = np.empty(P, dtype=np.int32)
+        pair[by_row] = np.arange(P, dtype=np.int32)
         self.X: Points = X[order] if is_centered else centered(X, order)
         self.exponent = binary_exponent(self.X) if exponent is None else exponent
         if abs(self.exponent) > MAX_EXPONENT:
@@ -117,23 +122,25 @@ class ComparisonOperator(Operator):
             scale(self.X, -self.exponent)
             self.unit = 4.0**self.exponent
         # 2) the structure of H in CSR form: the diagonal first in each row, followed by the pairs
-        self._i, self._j = np.ascontiguousarray(ends[by_row].T)
-        points = np.arange(n + 1)
+        self._i, self._j = (ends[:, side].take(by_row) for side in (0, 1))
+        del ends, by_row
+        points = np.arange(n + 1, dtype=np.int32)
         self._row_starts = (np.searchsorted(self._i, points) + points).astype(np.int32)
-        self._slots = np.arange(len(self._i)) + self._i + 1
-        self._columns = np.empty(len(self._i) + n, dtype=np.int32)
+        self._slots = np.arange(1, P + 1, dtype=np.int32) + self._i
+        self._columns = np.empty(P + n, dtype=np.int32)
         self._columns[self._slots] = self._j
         self._columns[self._row_starts[:-1]] = points[:-1]
         # 3) the matrix E with 1 at (r, far_r) and −1 at (r, near_r), in chunks of comparisons, and
         # its transpose, in chunks of pairs
-        columns = pair[np.stack([comparisons.far, comparisons.near], axis=1)].astype(np.int32)
+        columns = np.stack([pair[comparisons.far], pair[comparisons.near]], axis=1).ravel()
         entries = np.tile(np.array([1, -1], dtype=X.dtype), m)
         starts = np.arange(0, 2 * m + 1, 2, dtype=np.int32)
-        E = csr_matrix((entries, columns.ravel(), starts), shape=(m, len(pair)))
-        transpose = E.T.tocsr()
-        self.chunks = even_chunks(m, MIN_CHUNK)
-        self.measure_chunks = even_chunks(len(pair), MIN_CHUNK)
+        E = csr_matrix((entries, columns, starts), shape=(m, P))
+        del pair, columns, entries, starts
+        self.chunks, self.measure_chunks = even_chunks(m, MIN_CHUNK), even_chunks(P, MIN_CHUNK)
         self.expansion = [E[part] for part in self.chunks]
+        transpose = E.T.tocsr()
+        del E
         self.adjoint = [transpose[part] for part in self.measure_chunks]
 
     def scatter(self, duals: NDArray) -> NDArray | LinearOperator:
