@@ -53,7 +53,7 @@ KEPT_VARIANCE, KEPT_VARIANCE_COMPILED = 0.93, 0.88
 """Share of the variance that sketches keep, without and with compiled loops. On MNIST these are 78
 and 55 of 164 axes, in single runs the fastest of 0.90 to 0.95 and of 0.80 to 0.92."""
 
-MAX_SKETCH = 0.75
+MAX_SKETCH = 0.65
 """Sketches longer than this share of the features cost more time than they save."""
 
 MIN_FLOOR = 8
@@ -369,7 +369,7 @@ class _Search:
         table = self._tables[side]
         with self._lock:
             changed = table.offer(owners, rows, squares, self._loops)
-            last = table.squares[:, -1].take(changed)
+            last = table.squares[changed, -1]
             self._floors[side][changed] = self._sketches.floors(last)
 
     def _sides(self, tile: _Tile, other: _Tile) -> Iterator[tuple[int, NDArray | None]]:

@@ -64,10 +64,10 @@ class NeighborTable:
             loops.offer(owners, rows, squares, self.squares, self.rows, changed)
             return owners[changed]
         k = self.squares.shape[1]
-        last = self.squares[:, -1].take(owners, mode="clip")
+        last = self.squares[owners, -1]
         better = np.flatnonzero(squares <= last)
         ties = squares.take(better) == last.take(better)
-        better = better[~ties | (rows.take(better) < self.rows[:, -1].take(owners.take(better)))]
+        better = better[~ties | (rows.take(better) < self.rows[owners.take(better), -1])]
         if len(better) == 0:
             return better
         touched, owners = np.unique(owners.take(better), return_inverse=True)
