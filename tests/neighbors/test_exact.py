@@ -17,6 +17,7 @@ from boostmetric.neighbors import (
     exact,
     kernels,
     merge_tables,
+    nearest_points,
     nearest_targets_and_impostors,
     search_part,
 )
@@ -129,6 +130,27 @@ def test_result_does_not_depend_on_threads_and_tiles(
     with Threads(n_jobs) as threads:
         got = nearest_targets_and_impostors(X, Labels.of(labels), 3, 4, threads=threads)
     assert [side.tolist() for side in got] == expected
+
+
+@pytest.mark.parametrize("form", [np.array, csr_array])
+@pytest.mark.parametrize("has_likely", [False, True])
+def test_nearest_points_match_brute_force(
+    form: Any, has_likely: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, _ = ties_and_classes(3, 4)  # with duplicates
+    A, B = X[:80], X[80:]
+    monkeypatch.setattr(exact, "TILE", 10)
+
+    def by_loop(queries: NDArray, skipped: NDArray) -> list[list[int]]:
+        squares = ((queries[:, None] - A) ** 2).sum(axis=2)
+        squares[skipped] = np.inf
+        return np.argsort(squares, axis=1, kind="stable")[:, :5].tolist()
+
+    rng = np.random.default_rng(0)
+    likely = rng.integers(0, len(A), (len(B), 2)) if has_likely else None
+    got = nearest_points(form(A), form(B), 5, likely=likely)
+    assert got.tolist() == by_loop(B, np.zeros((len(B), len(A)), dtype=bool))
+    assert nearest_points(form(A), None, 5).tolist() == by_loop(A, np.eye(len(A), dtype=bool))
 
 
 @pytest.mark.parametrize("form", [np.array, csr_array])

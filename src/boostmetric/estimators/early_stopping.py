@@ -16,7 +16,12 @@ from boostmetric.data.labels import Labels
 from boostmetric.engines import Threads
 from boostmetric.estimators.settings import Settings
 from boostmetric.estimators.training_data import TrainingData
-from boostmetric.evaluation.knn import knn_error, satisfied_share, unlike_share
+from boostmetric.evaluation.knn import (
+    misclassified_share,
+    nearest_rows,
+    satisfied_share,
+    unlike_neighbors,
+)
 from boostmetric.metric import Metric
 from boostmetric.problem import only_named_rows
 from boostmetric.solvers import Boosting, Outcome
@@ -166,22 +171,19 @@ class HeldOut:
             points = points[np.arange(points.shape[0])]
         assert self.rest.weights is not None
         others = np.flatnonzero(self.rest.weights > 0)
-        A, B = points[others], points[chosen]
-        measure = knn_error if labels.ndim == 1 else unlike_share
+        A, B, k = points[others], points[chosen], self._settings.n_targets
+        known, truth = labels[others], labels[chosen]
         # Up to a million distances take milliseconds, so they are computed after every step, and
         # starting threads would take longer. Otherwise ten directions share an evaluation.
         is_large = len(chosen) * len(others) > 1_000_000
         n_jobs = Threads(self._settings.n_jobs).n_jobs if is_large else 1
+        nearest: NDArray | None = None
 
         def error(metric: Metric) -> float:
-            return measure(
-                metric.transform(A),
-                labels[others],
-                metric.transform(B),
-                labels[chosen],
-                self._settings.n_targets,
-                sample_weight=self._judged_weights,
-                n_jobs=n_jobs,
-            )
+            nonlocal nearest  # the search starts from the neighbors of the evaluation before
+            nearest = nearest_rows(metric.transform(A), metric.transform(B), k, n_jobs, nearest)
+            if labels.ndim == 1:
+                return misclassified_share(known[nearest], truth, self._judged_weights)
+            return unlike_neighbors(known, nearest, truth, self._judged_weights)
 
         return error, 10 if is_large else 1

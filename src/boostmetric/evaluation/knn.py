@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array, issparse
-from sklearn.neighbors import NearestNeighbors
+from scipy.sparse import csr_array
+from sklearn.utils import check_array
 
 from boostmetric.data.labels import as_indicator
-from boostmetric.data.points import Points, as_points
+from boostmetric.data.points import Points
+from boostmetric.engines import Threads, single_blas_thread
 from boostmetric.metric import Metric
+from boostmetric.neighbors import nearest_points
 from boostmetric.problem import ComparisonOperator, Comparisons
 
 
@@ -47,9 +49,21 @@ def knn_error(
             f"y_train must have shape (n,), got {known.shape}. For multilabel targets use "
             "unlike_share."
         )
-    queries = None if X_test is None else as_points(X_test)
-    rows = nearest_rows(as_points(X_train), queries, n_neighbors, n_jobs)
-    return float(np.average(majority(known[rows], ties) != truth, weights=sample_weight))
+    rows = nearest_rows(X_train, X_test, n_neighbors, n_jobs)
+    return misclassified_share(known[rows], truth, sample_weight, ties)
+
+
+def misclassified_share(
+    neighbors: NDArray, truth: NDArray, sample_weight: NDArray | None = None, ties: str = "nearest"
+) -> float:
+    """The share of points whose label is not that of most of their neighbors (see `knn_error`).
+
+    `neighbors` are the labels of the neighbors, of shape (n, k).
+
+    >>> misclassified_share(np.array([[0, 0, 1], [1, 0, 1]]), np.array([0, 0]))
+    0.5
+    """
+    return float(np.average(majority(neighbors, ties) != truth, weights=sample_weight))
 
 
 def unlike_share(
@@ -88,26 +102,45 @@ def unlike_share(
             "Y_train and Y_test must be indicators of shape (n, L) with L >= 2. For one label per "
             "point use knn_error."
         )
-    rows = nearest_rows(as_points(X_train), as_points(X_test), n_neighbors, n_jobs)
+    rows = nearest_rows(X_train, X_test, n_neighbors, n_jobs)
+    return unlike_neighbors(known, rows, truth, sample_weight)
+
+
+def unlike_neighbors(
+    known: csr_array, rows: NDArray, truth: csr_array, sample_weight: NDArray | None = None
+) -> float:
+    """The mean share of neighbors, the given rows of `known`, that share no label with a point.
+
+    >>> known = csr_array([[1, 0], [1, 1], [0, 1]])
+    >>> unlike_neighbors(known, np.array([[0, 2]]), csr_array([[1, 0]]))
+    0.5
+    """
     like = [truth.multiply(known[column]).sum(axis=1) > 0 for column in rows.T]
     return float(np.average(1 - np.mean(like, axis=0), weights=sample_weight))
 
 
 def nearest_rows(
-    X_train: Points, X_test: Points | None, n_neighbors: int, n_jobs: int | None = None
+    X_train: ArrayLike | Points,
+    X_test: ArrayLike | Points | None,
+    n_neighbors: int,
+    n_jobs: int | None = None,
+    likely: NDArray | None = None,
 ) -> NDArray:
     """The rows of the nearest training points of each test point, the nearest first.
 
-    Without `X_test`, those of each training point among the others.
+    Without `X_test`, those of each training point among the others. `likely` is explained in
+    `nearest_points`.
     """
-    n_others = X_train.shape[0] - (X_test is None)
-    index = NearestNeighbors(
-        n_neighbors=min(n_neighbors, n_others),
-        algorithm="brute" if issparse(X_train) or issparse(X_test) else "auto",
-        n_jobs=n_jobs,
-    )
-    rows: NDArray = index.fit(X_train).kneighbors(X_test, return_distance=False)
-    return rows
+    floats = (np.float64, np.float32)
+    known = check_array(X_train, accept_sparse="csr", dtype=floats)
+    queries = None if X_test is None else check_array(X_test, accept_sparse="csr", dtype=floats)
+    if queries is not None and queries.shape[1] != known.shape[1]:
+        raise ValueError(
+            f"X_test has {queries.shape[1]} features, but X_train has {known.shape[1]}."
+        )
+    k = min(n_neighbors, known.shape[0] - (queries is None))
+    with single_blas_thread(), Threads(n_jobs) as threads:
+        return nearest_points(known, queries, k, likely=likely, threads=threads)
 
 
 def majority(neighbors: NDArray, ties: str = "nearest") -> NDArray:

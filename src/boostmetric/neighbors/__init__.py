@@ -5,7 +5,12 @@ data. An index replaces it if there are too many points for all pairs. All searc
 ranking, so their results agree.
 """
 
-from boostmetric.neighbors.exact import Places, nearest_targets_and_impostors, search_part
+from boostmetric.neighbors.exact import (
+    Places,
+    nearest_points,
+    nearest_targets_and_impostors,
+    search_part,
+)
 from boostmetric.neighbors.index import Index, check_index, indexed_targets_and_impostors
 from boostmetric.neighbors.kernels import compiled_loops
 from boostmetric.neighbors.parts import nearest_in_parts
@@ -21,6 +26,7 @@ __all__ = [
     "indexed_targets_and_impostors",
     "merge_tables",
     "nearest_in_parts",
+    "nearest_points",
     "nearest_targets_and_impostors",
     "search_part",
 ]

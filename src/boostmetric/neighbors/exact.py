@@ -144,9 +144,54 @@ def nearest_targets_and_impostors(
     places, position = Places.of(X, labels)
     search = _Search(places, places, (n_targets, n_impostors), threads, should_stop)
     if likely_pairs is not None:
-        search.start_from(position[likely_pairs])
+        i, j = position[likely_pairs].T
+        search.start_from(i[i != j], j[i != j])
     targets, impostors = (table.rows[position] for table in search.run())
     return targets, impostors
+
+
+def nearest_points(
+    X: Points,
+    queries: Points | None,
+    n_neighbors: int,
+    *,
+    likely: NDArray | None = None,
+    threads: Threads | None = None,
+) -> NDArray:
+    """The rows of X that are nearest to each query, nearest first; ties are broken by row number.
+
+    Parameters
+    ----------
+    X : array of shape (n, D), dense or CSR
+    queries : array of shape (q, D), or None for the nearest other rows of each row of X
+    n_neighbors : number of neighbors, fewer than there are rows of X for queries=None
+    likely : array of shape (q, k), rows of X that are likely neighbors of each query, such as those
+        found in another space. They save time and do not affect the result
+    threads : process the tiles
+
+    Examples
+    --------
+    >>> nearest_points(np.array([[0.0], [1.0], [3.0]]), np.array([[2.2]]), 2)
+    array([[2, 1]])
+    """
+    # Scaled together; all points have the same label, so the others are targets.
+    parts = [X] if queries is None else [X, queries]
+    points: Any
+    if any(map(issparse, parts)):
+        points = vstack([csr_array(part) for part in parts], format="csr")
+    else:
+        points = np.concatenate(parts)
+    scale(points, scaling_exponent(points))
+    labels = Labels.of(np.zeros(points.shape[0], dtype=np.intp))
+    everything = Places(points, np.arange(points.shape[0]), labels)
+    references = searching = everything
+    if queries is not None:
+        references = everything[np.arange(X.shape[0])]
+        searching = everything[np.arange(X.shape[0], points.shape[0])]
+    search = _Search(searching, references, (n_neighbors, 1), threads)
+    if likely is not None:
+        search.start_from(np.repeat(np.arange(len(likely)), likely.shape[1]), likely.ravel())
+    return search.run()[TARGETS].rows
 
 
 def search_part(
@@ -203,16 +248,18 @@ class _Search:
         self._other_tiles = self._tiles if self._is_symmetric else _tiles(references.labels.codes)
         self._lock = Lock()
         self._buffers = local()
+        self._floors: list[NDArray] = []
 
-    def start_from(self, pairs: NDArray) -> None:
-        """Initial neighbors from pairs of positions, if queries and references are the same."""
-        i, j = pairs[pairs[:, 0] != pairs[:, 1]].T
-        points, rows, similar = self._queries.points, self._queries.rows, self._similar(i, j)
+    def start_from(self, i: NDArray, j: NDArray) -> None:
+        """Initial neighbors from pairs of different points, at these positions."""
+        labels, others = self._queries.labels, self._references.labels
+        if labels.classes is not None:
+            similar = np.asarray(labels.codes[i] == others.codes[j])
+        else:
+            common = labels.sets[labels.codes[i]].multiply(labels.sets[others.codes[j]])
+            similar = np.asarray(common.sum(axis=1) > 0)
         for side, chosen in ((TARGETS, similar), (IMPOSTORS, ~similar)):
-            i_side, j_side = i[chosen], j[chosen]
-            squares = np.tile(pair_squares(points, i_side, points, j_side, self._loops), 2)
-            owners, others = np.append(i_side, j_side), np.append(j_side, i_side)
-            self._tables[side].offer(owners, rows[others], squares, self._loops)
+            self._offer(side, i[chosen], j[chosen])
 
     def run(self) -> tuple[NeighborTable, ...]:
         """The tables of targets and of impostors."""
@@ -325,14 +372,6 @@ class _Search:
             setattr(self._buffers, name, buffer)
         return buffer[:size].reshape(shape)
 
-    def _similar(self, i: NDArray, j: NDArray) -> NDArray:
-        """Whether the points of pairs share a label."""
-        labels = self._queries.labels
-        if labels.classes is not None:
-            return np.asarray(labels.codes[i] == labels.codes[j])
-        sets = labels.sets[labels.codes[i]].multiply(labels.sets[labels.codes[j]])
-        return np.asarray(sets.sum(axis=1) > 0)
-
     def _test(
         self, positions: NDArray, tile: _Tile, other: _Tile, floors: NDArray, other_floors: NDArray
     ) -> tuple[NDArray, NDArray]:
@@ -369,8 +408,9 @@ class _Search:
         table = self._tables[side]
         with self._lock:
             changed = table.offer(owners, rows, squares, self._loops)
-            last = table.squares[changed, -1]
-            self._floors[side][changed] = self._sketches.floors(last)
+            if self._floors:  # otherwise they are computed later
+                last = table.squares[changed, -1]
+                self._floors[side][changed] = self._sketches.floors(last)
 
     def _sides(self, tile: _Tile, other: _Tile) -> Iterator[tuple[int, NDArray | None]]:
         """The sides of the pairs of a tile, with a mask if it has pairs of both sides."""
