@@ -245,6 +245,19 @@ class Metric:
         truncated = Metric.from_components(self.components[:n_components])
         return replace(truncated, feature_names=self.feature_names, origin=self.origin)
 
+    def shrink(self, share: float) -> Metric:
+        """(1 − share)·M + share·(Tr M/D)·I: closer to the Euclidean metric, with the same trace.
+
+        >>> Metric(np.eye(2), np.array([4.0, 0.0])).shrink(0.5).matrix
+        array([[3., 0.],
+               [0., 1.]])
+        """
+        D = self.n_features
+        directions = np.hstack([self.directions, np.eye(D, dtype=self.directions.dtype)])
+        of_identity = np.full(D, share * self.coefs.sum() / D)
+        coefs = np.append((1 - share) * self.coefs, of_identity)
+        return replace(self, directions=directions, coefs=coefs)
+
     def compose(self, inner: Metric | NDArray) -> Metric:
         """The metric x, z ↦ self(L·x, L·z), with L the components of `inner`, or an array (d, D).
 

@@ -74,7 +74,9 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         Strength of the regularizer, relative to the problem. For "trace" it is a fraction of the
         smallest strength for which M = 0 is optimal; for the others see `Frobenius`. Small values,
         down to 0, have little effect. "auto" is 1e-2 (1e-3 for more than 5,000 points with
-        labels), and 1e-4 for "trace".
+        labels), and 1e-4 for "trace". With "auto", the Frobenius norm and fewer than 30 points per
+        class on average, n of them, the result is ``(1 − s)·M + s·(Tr M/D)·I`` in the space of
+        `init`, with ``s = (1 − n/30)/2``: little data must not lead far away from the start.
     n_neighbors : int, (int, int) or "auto", default="auto"
         Number of targets and of impostors of each point. Only used with labels. "auto" is (5, 10)
         for up to 5,000 points, and (3, 3) for more; 3 if there are too few points in some class, or
@@ -82,7 +84,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     n_passes : int or "auto", default="auto"
         Number of neighbor searches. Each pass after the first one searches in the space learned by
         the pass before. Values above 1 require labels. "auto" is 2 with labels, and 1
-        otherwise.
+        otherwise or for fewer than 30 points per class on average.
     index : None, "faiss" or index, default=None
         Neighbor search: None is exact, "faiss" is approximate. An index is an object with the
         methods `fit(X)` and `kneighbors(X, k)`. Sparse X and multilabel targets require None.

@@ -14,21 +14,28 @@ from boostmetric.estimators.early_stopping import HeldOut
 from boostmetric.estimators.settings import Settings
 from boostmetric.estimators.training_data import TrainingData
 from boostmetric.metric import Metric
-from boostmetric.problem import NotANumberError, place_objective
+from boostmetric.problem import NotANumberError, Operator, place_objective
 from boostmetric.solvers import Boosting, Outcome, SnapshotError, Status
 
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """The result of one pass on points that `base`, if any, has transformed."""
+    """The result of one pass on points that `base`, if any, has transformed.
+
+    `shrinkage` is the share of the identity in the metric (`Metric.shrink`).
+    """
 
     base: NDArray | None
     outcome: Outcome
+    shrinkage: float = 0.0
 
     @property
     def metric(self) -> Metric:
         """The metric over the original features, which includes all passes up to this one."""
         metric = self.outcome.metric
+        # M of a sparse X with many features is never formed.
+        if self.shrinkage and 0 < metric.n_directions and metric.n_features <= Operator.DENSE_UP_TO:
+            metric = metric.shrink(self.shrinkage)
         return metric if self.base is None else metric.compose(self.base)
 
 
@@ -72,7 +79,7 @@ def one_pass(
     comparisons = data.compare(points, settings, stop_search)
     problem = place_objective(engine, points, comparisons, settings.solver.loss)
     fit = Boosting(problem, settings.solver, start, resume).run(callback, stop_step)
-    return Pass(base, fit.outcome())
+    return Pass(base, fit.outcome(), settings.shrinkage)
 
 
 def run_passes(
@@ -108,7 +115,7 @@ def run_passes(
     passes: list[Pass] = []
     for number in range(settings.n_passes):
         if number < len(known):
-            done = Pass(base, known[number])
+            done = Pass(base, known[number], settings.shrinkage)
         else:
             try:
                 monitor.begin_pass(base)
@@ -131,7 +138,7 @@ def run_passes(
                 return [*passes[:-1], replace(passes[-1], outcome=last)], None
             except NotANumberError as error:
                 if error.fit is not None:
-                    passes.append(Pass(base, error.fit.outcome()))
+                    passes.append(Pass(base, error.fit.outcome(), settings.shrinkage))
                 if not any(each.outcome.metric.n_directions for each in passes):
                     raise
                 return passes, error
@@ -146,7 +153,7 @@ def run_passes(
                     "again with the same data and parameters to continue."
                 ) from error
             if held_out is not None:
-                done = Pass(base, held_out.end_pass(done.outcome))
+                done = replace(done, outcome=held_out.end_pass(done.outcome))
             monitor.end_pass(done.outcome)
             if monitor.stopped:  # the checkpoint contains the state within the pass
                 return [*passes, done], None
