@@ -70,6 +70,16 @@ def test_many_small_classes_are_not_scarce() -> None:
     assert (settings.n_passes, settings.shrinkage) == (2, 0.0)
 
 
+@pytest.mark.parametrize(("n_comparisons", "alpha"), [(999, 0.1), (1000, 0.01)])
+def test_few_comparisons_are_regularized_more(n_comparisons: int, alpha: float) -> None:
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    triplets = np.random.default_rng(1).permuted(np.tile(np.arange(50), (n_comparisons, 1)), axis=1)
+    comparisons = Comparisons.from_triplets(triplets[:, :3])
+    result = BoostMetric(init=None).fit(X, comparisons=comparisons).components_
+    expected = BoostMetric(init=None, alpha=alpha).fit(X, comparisons=comparisons).components_
+    np.testing.assert_array_equal(result, expected)
+
+
 def test_metric_of_few_points_is_shrunk_toward_the_start() -> None:
     X, y = load_wine(return_X_y=True)
     X, y = X[::9], y[::9]  # 20 points

@@ -33,9 +33,9 @@ class Pass:
     def metric(self) -> Metric:
         """The metric over the original features, which includes all passes up to this one."""
         metric = self.outcome.metric
-        # M of a sparse X with many features is never formed.
-        if self.shrinkage and 0 < metric.n_directions and metric.n_features <= Operator.DENSE_UP_TO:
-            metric = metric.shrink(self.shrinkage)
+        # An empty metric stays empty, and one of many features, such as words, of low rank.
+        if metric.n_directions and metric.n_features <= Operator.DENSE_UP_TO:
+            metric = metric.shrink(self.shrinkage) if self.shrinkage else metric
         return metric if self.base is None else metric.compose(self.base)
 
 
