@@ -32,6 +32,8 @@ import argparse
 import ast
 import json
 import os
+import shlex
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -345,7 +347,8 @@ def main() -> None:
         title = "Quality of the defaults" + ("" if options.group is None else f": {options.group}")
     print(text)
     if options.write:
-        report.write_section(title, "quality.py", text)
+        given = [each for each in sys.argv[1:] if each != "--write"]
+        report.write_section(title, shlex.join(["quality.py", *given]), text)
 
 
 if __name__ == "__main__":
