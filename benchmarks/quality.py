@@ -117,12 +117,12 @@ def table(name: str) -> tuple[NDArray, NDArray]:
 
 def generated(name: str, seed: int) -> tuple[NDArray, NDArray]:
     """1,060 points, of which 60 are training points."""
-    common = {"n_samples": 1060, "random_state": seed}
+    common: dict[str, Any] = {"n_samples": 1060, "random_state": seed}
     if name == "blobs":
         return sklearn_datasets.make_blobs(centers=3 * np.eye(3, 10), **common)
     if name == "moons":
         return sklearn_datasets.make_moons(noise=0.25, **common)
-    shapes = {
+    shapes: dict[str, dict[str, Any]] = {
         "informative": {"n_features": 10, "n_informative": 4, "n_classes": 3, "flip_y": 0.05},
         "wide": {"n_features": 50, "n_informative": 5, "n_redundant": 0, "class_sep": 1.5},
         "scales": {"n_features": 10, "n_informative": 5, "n_redundant": 0},
@@ -142,11 +142,9 @@ def data_of(dataset: str, seed: int) -> tuple[NDArray, NDArray, NDArray, NDArray
     X, y = generated(name, seed) if kind == "synthetic" else table(name)
     if kind == "ten":
         order = np.random.default_rng(seed).permutation(len(y))
-        position = {c: np.flatnonzero(y[order] == c) for c in np.unique(y)}
-        train = order[np.concatenate([rows[:10] for rows in position.values()])]
-        test = np.setdiff1d(order, train)
-        test = np.random.default_rng(seed).permutation(test)[:1000]
-        A, B, a, b = X[train], X[test], y[train], y[test]
+        first = np.concatenate([order[y[order] == label][:10] for label in np.unique(y)])
+        rest = np.random.default_rng(seed).permutation(np.setdiff1d(order, first))[:1000]
+        A, B, a, b = X[first], X[rest], y[first], y[rest]
     else:
         test_size = 1000 if kind == "synthetic" else 0.3
         A, B, a, b = train_test_split(X, y, test_size=test_size, stratify=y, random_state=seed)
@@ -176,8 +174,8 @@ def measure(dataset: str, seed: int, method: str) -> Record:
     if method in PEERS:
         try:
             model = fit_in_subprocess(method.lower(), A, a, timeout=LIMIT, **PEERS[method])
-        except PeerError as error:
-            return {"failure": str(error)}
+        except PeerError as failure:
+            return {"failure": str(failure)}
         seconds = model.measures["processor_seconds"]
     else:
         model = METHODS[method]() if method in METHODS else of_setting(method)
