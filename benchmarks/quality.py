@@ -53,7 +53,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from boostmetric import BoostMetric, BoostMetricCV
 from boostmetric_paper.datasets import load
-from boostmetric_paper.peers import PeerError, fit_in_subprocess
+from boostmetric_paper.peers import PeerError, fit_in_subprocess, peers_python
 
 MEASURED = Path(__file__).with_name("quality.jsonl")
 
@@ -338,6 +338,8 @@ def main() -> None:
     else:
         chosen = [REFERENCE, "BoostMetric()", setting] if setting else options.methods
         methods = list(dict.fromkeys(["raw", "standardized", *chosen]))
+        if {"LMNN", "SCML"} & {*methods} and not peers_python().exists():
+            sys.exit("metric-learn has its own environment: run `make peers` first")
         records = run(datasets, methods, options.splits)
         parts = [datasets] if options.group else [ELEVEN, datasets]
         summaries = [summary(records, part, methods) for part in parts if {*part} <= {*datasets}]

@@ -243,7 +243,6 @@ def test_components_of_equal_eigenvalues_do_not_depend_on_rounding(
     np.testing.assert_allclose(permuted.components, expected, atol=1e-10)
 
 
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_composition_is_the_metric_of_transformed_points(
     dtype: type[np.floating], rng: np.random.Generator
