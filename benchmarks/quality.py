@@ -1,16 +1,29 @@
 """3-NN test error of `BoostMetric`, other methods and given settings on many datasets.
 
     BOOSTMETRIC_DATA=folder python benchmarks/quality.py [--splits 10] [--methods NAME …] [--write]
+    BOOSTMETRIC_DATA=folder python benchmarks/quality.py --group paper
+    BOOSTMETRIC_DATA=folder python benchmarks/quality.py --group small --write
     BOOSTMETRIC_DATA=folder python benchmarks/quality.py --setting alpha=0.1 n_passes=3
 
-Each split holds out 30 % of every class; more than 200 features are reduced to 100 principal
-components of the training points. The measure is the geometric mean over the datasets of
-(error + 0.25) / (better of raw and standardized Euclidean distance + 0.25), in percentage points:
-the offset keeps datasets with almost no errors from dominating. "Worst" is the largest of these
-ratios. Differences are paired: the same splits, with 95 % intervals of the mean logarithm of the
-ratio over splits. The measurements are in quality.jsonl, one line per dataset, split and method, so
-an interrupted run is resumed. `BOOSTMETRIC_DATA` must contain the folder `tables` with the eleven
-tables; scikit-learn provides the other datasets.
+| group | datasets and splits |
+|---|---|
+| eleven | tables in the folder `tables`; 30 % of every class are test points, and more than 200 \
+features are reduced to 100 principal components of the training points |
+| sklearn | datasets of scikit-learn, in the same way |
+| paper | the paper's datasets with its numbers of training and test points and of principal \
+components; three splits of mnist |
+| small | 20 splits of little data: small datasets, 60 generated points, ten points per class of \
+the other tables, and few triplets |
+
+The measure is the geometric mean over the datasets of (error + 0.25) / (better of raw and
+standardized Euclidean distance + 0.25), in percentage points: the offset keeps datasets with almost
+no errors from dominating. "Worst" is the largest of these ratios. Differences are paired: the same
+splits, with 95 % intervals. For triplets, which state that a point is closer to one of its class
+than to one of another class, the error is the share of triplets of test points that are violated.
+
+The measurements are in quality.jsonl, one line per dataset, split and method, so an interrupted run
+is resumed; delete the lines of a method that has changed. Methods of other packages run in separate
+processes (`make peers`) for at most `LIMIT` seconds.
 """
 
 from __future__ import annotations
@@ -19,8 +32,10 @@ import argparse
 import ast
 import json
 import os
+import shlex
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,16 +44,16 @@ import numpy as np
 import report
 from numpy.typing import NDArray
 from scipy.stats import rankdata, t
-from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
+from sklearn import datasets as sklearn_datasets
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import train_test_split
-from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from boostmetric import BoostMetric, BoostMetricCV
-
-TITLE = "Quality of the defaults"
+from boostmetric_paper.datasets import load
+from boostmetric_paper.peers import PeerError, fit_in_subprocess, peers_python
 
 MEASURED = Path(__file__).with_name("quality.jsonl")
 
@@ -46,58 +61,140 @@ ELEVEN = (
     *("glass", "ionosphere", "musk1", "coil20", "isolet1560", "dna_splice"),
     *("segment", "spambase", "umist", "vowel", "waveform21"),
 )
+SKLEARN = ("wine", "breast_cancer", "iris", "digits")
+SIX = ("wine", "breast_cancer", "ionosphere", "segment", "vowel", "waveform21")
+SMALL = (*("glass", "wine", "iris"), *(f"ten/{name}" for name in (*ELEVEN, *SKLEARN)))
 
-OTHERS: dict[str, Callable[..., Any]] = {
-    "wine": load_wine,
-    "breast_cancer": load_breast_cancer,
-    "iris": load_iris,
-    "digits": load_digits,
+GROUPS = {
+    "eleven": ELEVEN,
+    "sklearn": SKLEARN,
+    "paper": tuple(
+        f"paper/{name}" for name in ("mnist", "usps", "letter", "yfaces", "balance", "wine", "iris")
+    ),
+    "small": (
+        *SMALL,
+        *(f"synthetic/{name}" for name in ("blobs", "informative", "moons", "wide", "scales")),
+        *(f"triplets {m}/{name}" for m in (100, 400, 2000) for name in SIX),
+    ),
 }
+"""The datasets by group; the part before the slash is the way in which they are split."""
+
+REFERENCE = "one pass, trace"
+"""The paper's settings, with the logistic loss; differences are to this method."""
 
 METHODS: dict[str, Callable[[], Any]] = {
     "raw": FunctionTransformer,
     "standardized": StandardScaler,
     "LDA": LinearDiscriminantAnalysis,
-    "NCA": lambda: NeighborhoodComponentsAnalysis(max_iter=50, random_state=0),
-    "BoostMetric()": BoostMetric,
-    "BoostMetric, settings before 0.2": lambda: BoostMetric(
-        regularizer="trace", alpha=1e-7, n_neighbors=3, n_passes=1, max_iter=500, init=None
+    REFERENCE: lambda: BoostMetric(
+        regularizer="trace", alpha=1e-7, n_neighbors=3, n_passes=1, init=None
     ),
+    "BoostMetric()": BoostMetric,
     "BoostMetricCV()": lambda: BoostMetricCV(random_state=0),
 }
 
-NCA_MAX_ENTRIES = 200_000
-"""NCA takes minutes for more entries of X than this."""
+PEERS: dict[str, dict[str, Any]] = {"NCA": {"max_iter": 50}, "LMNN": {}, "SCML": {}}
+"""Methods of other packages, and their parameters; with more iterations NCA finishes on few."""
+
+LIMIT = 300.0
+"""Seconds of a fit of another package. After a failure, the other splits are not tried."""
+
+N_SMALL_SPLITS, N_MNIST_SPLITS = 20, 3
 
 Record = dict[str, Any]
 
 
 @cache
+def table(name: str) -> tuple[NDArray, NDArray]:
+    """Points and labels of one of the eleven tables, or of a dataset of scikit-learn."""
+    if name in SKLEARN:
+        X, y = getattr(sklearn_datasets, f"load_{name}")(return_X_y=True)
+        return X, y
+    path = Path(os.environ["BOOSTMETRIC_DATA"], "tables", f"{name}.npz")
+    with np.load(path, allow_pickle=False) as data:
+        return data["X"].astype(np.float64), data["y"]
+
+
+def generated(name: str, seed: int) -> tuple[NDArray, NDArray]:
+    """1,060 points, of which 60 are training points."""
+    common: dict[str, Any] = {"n_samples": 1060, "random_state": seed}
+    if name == "blobs":
+        return sklearn_datasets.make_blobs(centers=3 * np.eye(3, 10), **common)
+    if name == "moons":
+        return sklearn_datasets.make_moons(noise=0.25, **common)
+    shapes: dict[str, dict[str, Any]] = {
+        "informative": {"n_features": 10, "n_informative": 4, "n_classes": 3, "flip_y": 0.05},
+        "wide": {"n_features": 50, "n_informative": 5, "n_redundant": 0, "class_sep": 1.5},
+        "scales": {"n_features": 10, "n_informative": 5, "n_redundant": 0},
+    }
+    X, y = sklearn_datasets.make_classification(**shapes[name], **common)
+    return (X * np.logspace(-2, 2, 10) if name == "scales" else X), y
+
+
+@cache
 def data_of(dataset: str, seed: int) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     """Training points, their labels, test points and their labels."""
-    if dataset in OTHERS:
-        X, y = OTHERS[dataset](return_X_y=True)
+    kind, _, name = dataset.rpartition("/")
+    if kind == "paper":
+        whole = load(name)
+        train, _, test = whole.reduced(whole.split(seed))
+        return train.X, train.y, test.X, test.y
+    X, y = generated(name, seed) if kind == "synthetic" else table(name)
+    if kind == "ten":
+        order = np.random.default_rng(seed).permutation(len(y))
+        first = np.concatenate([order[y[order] == label][:10] for label in np.unique(y)])
+        rest = np.random.default_rng(seed).permutation(np.setdiff1d(order, first))[:1000]
+        A, B, a, b = X[first], X[rest], y[first], y[rest]
     else:
-        path = Path(os.environ["BOOSTMETRIC_DATA"], "tables", f"{dataset}.npz")
-        with np.load(path, allow_pickle=False) as data:
-            X, y = data["X"].astype(np.float64), data["y"]
-    A, B, a, b = train_test_split(X, y, test_size=0.3, stratify=y, random_state=seed)
+        test_size = 1000 if kind == "synthetic" else 0.3
+        A, B, a, b = train_test_split(X, y, test_size=test_size, stratify=y, random_state=seed)
     if X.shape[1] > 200:
-        pca = PCA(100, random_state=0).fit(A)
+        pca = PCA(min(100, len(A) - 1), random_state=0).fit(A)
         A, B = pca.transform(A), pca.transform(B)
+    if kind.startswith("triplets"):
+        scaler = StandardScaler().fit(A)
+        A, B = scaler.transform(A), scaler.transform(B)
     return A, a, B, b
 
 
-def measure(dataset: str, seed: int, make: Callable[[], Any]) -> dict[str, float]:
-    """The test error in %, processor seconds of the fit, and the rank."""
+def triplets_of(y: NDArray, n_triplets: int, rng: np.random.Generator) -> NDArray:
+    """Random rows (a, b, c): b is another point of the class of a, and c has another class."""
+    found: list[NDArray] = []
+    while sum(map(len, found)) < n_triplets:
+        rows = rng.integers(len(y), size=(10 * n_triplets, 3))
+        a, b, c = y[rows.T]
+        found.append(rows[(a == b) & (a != c) & (rows[:, 0] != rows[:, 1])])
+    return np.concatenate(found)[:n_triplets]
+
+
+def measure(dataset: str, seed: int, method: str) -> Record:
+    """The test error in %, processor seconds of the fit, and the rank; or why the fit failed."""
     A, a, B, b = data_of(dataset, seed)
-    model = make()
-    began = time.process_time()
-    model.fit(A, a)
-    seconds = time.process_time() - began
-    images = [model.transform(points) for points in (A, B)]
-    error = 1 - KNeighborsClassifier(3).fit(images[0], a).score(images[1], b)
-    return {"error": 100 * error, "seconds": seconds, "rank": images[0].shape[1]}
+    kind = dataset.rpartition("/")[0]
+    if method in PEERS:
+        try:
+            model = fit_in_subprocess(method.lower(), A, a, timeout=LIMIT, **PEERS[method])
+        except PeerError as failure:
+            return {"failure": str(failure)}
+        seconds = model.measures["processor_seconds"]
+    else:
+        model = METHODS[method]() if method in METHODS else of_setting(method)
+        began = time.process_time()
+        if kind.startswith("triplets") and isinstance(model, BoostMetric):
+            n_triplets = int(kind.split()[1])
+            triplets = triplets_of(a, n_triplets, np.random.default_rng(seed))
+            model.fit(A, comparisons=triplets)
+        else:
+            model.fit(A, a)
+        seconds = time.process_time() - began
+    Z, W = model.transform(A), model.transform(B)
+    if kind.startswith("triplets"):
+        of_test = W[triplets_of(b, 5000, np.random.default_rng(1000 + seed))]
+        near, far = (np.square(of_test[:, 0] - of_test[:, k]).sum(axis=1) for k in (1, 2))
+        error = float(np.mean(near >= far))
+    else:
+        error = 1 - KNeighborsClassifier(3).fit(Z, a).score(W, b)
+    return {"error": 100 * error, "seconds": seconds, "rank": Z.shape[1]}
 
 
 def run(datasets: Sequence[str], methods: Sequence[str], n_splits: int) -> list[Record]:
@@ -106,24 +203,23 @@ def run(datasets: Sequence[str], methods: Sequence[str], n_splits: int) -> list[
     if MEASURED.exists():
         records = [json.loads(line) for line in MEASURED.read_text().splitlines()]
     known = {(each["dataset"], each["seed"], each["method"]) for each in records}
+    failed = {(each["dataset"], each["method"]) for each in records if "failure" in each}
     with MEASURED.open("a") as file:
         for dataset in datasets:
-            for seed in range(n_splits):
+            for seed in range(min(n_splits, N_MNIST_SPLITS) if "mnist" in dataset else n_splits):
                 for method in methods:
-                    if (dataset, seed, method) in known:
+                    if (dataset, seed, method) in known or (dataset, method) in failed:
                         continue
-                    if method == "NCA" and data_of(dataset, seed)[0].size > NCA_MAX_ENTRIES:
-                        continue
-                    of_method = METHODS.get(method, lambda name=method: of_setting(name))
-                    found = measure(dataset, seed, of_method)
+                    found = measure(dataset, seed, method)
+                    if "failure" in found:
+                        failed.add((dataset, method))
                     records.append({"dataset": dataset, "seed": seed, "method": method, **found})
                     file.write(json.dumps(records[-1]) + "\n")
                     file.flush()
-    used = set(methods), set(datasets)
     return [
         each
         for each in records
-        if each["method"] in used[0] and each["dataset"] in used[1] and each["seed"] < n_splits
+        if each["method"] in methods and each["dataset"] in datasets and each["seed"] < n_splits
     ]
 
 
@@ -138,61 +234,121 @@ def of_setting(name: str) -> BoostMetric:
     return BoostMetric(**parameters)
 
 
-def table_of(records: list[Record], datasets: Sequence[str], methods: Sequence[str]) -> str:
-    """One row per dataset with the mean errors, and the summary."""
-    n_splits = 1 + max(each["seed"] for each in records)
-    errors = {
-        method: np.full((len(datasets), n_splits), np.nan)
-        for method in dict.fromkeys(["raw", "standardized", *methods])
-    }
-    seconds = {method: [] for method in errors}  # type: dict[str, list[float]]
-    for each in records:
-        errors[each["method"]][datasets.index(each["dataset"]), each["seed"]] = each["error"]
-        seconds[each["method"]].append(each["seconds"])
-    lines = [f"| | {' | '.join(methods)} |", f"|---|{'---|' * len(methods)}"]
-    for number, dataset in enumerate(datasets):
-        row = [errors[method][number].mean() for method in methods]
-        cells = ["–" if np.isnan(value) else f"{value:.1f}" for value in row]
-        lines.append(f"| {dataset} | {' | '.join(cells)} |")
-    # 1) the measure of each method on all datasets, and its interval over splits
-    euclidean = np.minimum(errors["raw"].mean(axis=1), errors["standardized"].mean(axis=1))
-    means = np.array([errors[method].mean(axis=1) for method in methods])
-    ranks = np.apply_along_axis(rankdata, 0, means)
-    lines += [
-        "",
-        "| | measure | 95 % interval | worst | mean rank | s |",
-        "|---|---|---|---|---|---|",
+def values_of(
+    records: Iterable[Record], datasets: Sequence[str], methods: Sequence[str], name: str = "error"
+) -> NDArray:
+    """Values of shape (methods, datasets, splits); NaN if there is none."""
+    chosen = [each for each in records if each["dataset"] in datasets and name in each]
+    values = np.full(
+        (len(methods), len(datasets), 1 + max(each["seed"] for each in chosen)), np.nan
+    )
+    for each in chosen:
+        where = methods.index(each["method"]), datasets.index(each["dataset"]), each["seed"]
+        values[where] = each[name]
+    return values
+
+
+def interval(differences: NDArray) -> tuple[float, float]:
+    """The 95 % interval of the mean."""
+    n = len(differences)
+    spread = t.ppf(0.975, n - 1) * differences.std(ddof=1) / np.sqrt(n)
+    return float(differences.mean() - spread), float(differences.mean() + spread)
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines).replace("nan", "–")
+
+
+def error_table(records: list[Record], datasets: Sequence[str], methods: Sequence[str]) -> str:
+    """One row per dataset with the mean errors."""
+    means = np.nanmean(values_of(records, datasets, methods), axis=2)
+    rows = [
+        [dataset, *(f"{value:.1f}" for value in row)]
+        for dataset, row in zip(datasets, means.T, strict=True)
     ]
+    return markdown(["", *methods], rows)
+
+
+def summary(records: list[Record], datasets: Sequence[str], methods: Sequence[str]) -> str:
+    """One row per method: measure, ratio to the reference, worst dataset, rank, seconds."""
+    errors = values_of(records, datasets, methods)
+    seconds = np.nanmean(values_of(records, datasets, methods, "seconds"), axis=2)
+    means = np.nanmean(errors, axis=2)
+    euclidean = np.minimum(*(means[methods.index(name)] for name in ("raw", "standardized")))
+    # A method without a result on a dataset has the last rank there.
+    ranks = rankdata(np.where(np.isnan(means), np.inf, means), axis=0).mean(axis=1)
+    rows = []
     for number, method in enumerate(methods):
         ratios = (means[number] + 0.25) / (euclidean + 0.25)
-        logs = np.log((errors[method] + 0.25) / (euclidean[:, None] + 0.25)).mean(axis=0)
-        spread = t.ppf(0.975, n_splits - 1) * logs.std(ddof=1) / np.sqrt(n_splits)
-        low, high = np.exp(logs.mean() + np.array([-spread, spread]))
-        value, worst = np.exp(np.log(ratios).mean()), ratios.max()
-        lines.append(
-            f"| {method} | {value:.3f} | {low:.3f} to {high:.3f} | {worst:.2f} "
-            f"| {ranks[number].mean():.1f} | {np.mean(seconds[method]):.2f} |"
+        value, n_datasets = np.exp(np.nanmean(np.log(ratios))), int(np.isfinite(ratios).sum())
+        against = ""
+        if REFERENCE in methods and method != REFERENCE:
+            logs = np.log((errors[number] + 0.25) / (errors[methods.index(REFERENCE)] + 0.25))
+            of_splits = np.nanmean(logs, axis=0)
+            low, high = np.exp(interval(of_splits))
+            against = f"{np.exp(of_splits.mean()):.2f} ({low:.2f} to {high:.2f})"
+        rows.append([
+            method + (f" ({n_datasets} datasets)" if n_datasets < len(datasets) else ""),
+            f"{value:.3f}",
+            against,
+            f"{np.nanmax(ratios):.2f}",
+            f"{ranks[number]:.1f}",
+            f"{np.nanmean(seconds[number]):.2f}",
+        ])  # fmt: skip
+    header = ["measure", f"ratio to {REFERENCE}", "worst", "mean rank", "s"]
+    return markdown([f"{len(datasets)} datasets", *header], rows)
+
+
+def small_table(records: list[Record], datasets: Sequence[str], methods: Sequence[str]) -> str:
+    """Errors, and the interval of the difference to the better of the two Euclidean distances."""
+    errors, rows = values_of(records, datasets, methods), []
+    for number, dataset in enumerate(datasets):
+        raw, standardized, ours = (
+            errors[methods.index(name), number] for name in ("raw", "standardized", methods[-1])
         )
-    return "\n".join(lines).replace("nan", "–")
+        best = raw if raw.mean() <= standardized.mean() else standardized
+        low, high = interval(ours - best)
+        n, n_features = data_of(dataset, 0)[0].shape
+        rows.append([
+            dataset,
+            f"{n}, {n_features}",
+            *(f"{each.mean():.1f}" for each in (raw, standardized, ours)),
+            f"{low:+.1f} to {high:+.1f}" + (" ✗" if low > 0 else ""),
+        ])  # fmt: skip
+    return markdown(["", "n, D", "raw", "standardized", methods[-1], "difference"], rows)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=TITLE)
-    parser.add_argument("--splits", type=int, default=10)
-    parser.add_argument("--datasets", nargs="+", default=[*ELEVEN, *OTHERS])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser = argparse.ArgumentParser(description="Quality of the defaults")
+    parser.add_argument("--splits", type=int, default=10, help="of all groups except small")
+    parser.add_argument("--group", choices=list(GROUPS), help="default: eleven and sklearn")
+    parser.add_argument("--datasets", nargs="+", help="instead of all datasets of the group")
+    names = [*METHODS, *PEERS]
+    parser.add_argument("--methods", nargs="+", default=names, choices=names)
     parser.add_argument("--setting", nargs="+", help="parameters of BoostMetric, name=value")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    methods = ["raw", "standardized", *options.methods]
-    if options.setting:
-        methods = ["raw", "standardized", "BoostMetric()", " ".join(options.setting)]
-    methods = list(dict.fromkeys(methods))
-    records = run(options.datasets, methods, options.splits)
-    text = table_of(records, options.datasets, methods)
+    datasets = options.datasets or (GROUPS[options.group] if options.group else (*ELEVEN, *SKLEARN))
+    setting = " ".join(options.setting) if options.setting else None
+    if options.group == "small":
+        methods = ["raw", "standardized", setting or "BoostMetric()"]
+        text = small_table(run(datasets, methods, N_SMALL_SPLITS), datasets, methods)
+        title = "Quality of the defaults with little data"
+    else:
+        chosen = [REFERENCE, "BoostMetric()", setting] if setting else options.methods
+        methods = list(dict.fromkeys(["raw", "standardized", *chosen]))
+        if {"LMNN", "SCML"} & {*methods} and not peers_python().exists():
+            sys.exit("metric-learn has its own environment: run `make peers` first")
+        records = run(datasets, methods, options.splits)
+        parts = [datasets] if options.group else [ELEVEN, datasets]
+        summaries = [summary(records, part, methods) for part in parts if {*part} <= {*datasets}]
+        text = "\n\n".join([error_table(records, datasets, methods), *summaries])
+        title = "Quality of the defaults" + ("" if options.group is None else f": {options.group}")
     print(text)
     if options.write:
-        report.write_section(TITLE, "quality.py", text)
+        given = [each for each in sys.argv[1:] if each != "--write"]
+        report.write_section(title, shlex.join(["quality.py", *given]), text)
 
 
 if __name__ == "__main__":

@@ -133,6 +133,15 @@ def passes(of: SimpleNamespace) -> None:
     assert mean[0] < 0.1
 
 
+def shrinkage(of: SimpleNamespace) -> None:
+    frobenius, shrunk = (of.shares[name].mean(axis=0) for name in ("frobenius", "shrinkage"))
+    assert frobenius[1] < of.euclidean - 0.03  # 10 triplets
+    assert (shrunk > of.euclidean).all()
+    assert abs(frobenius[-1] - shrunk[-1]) < 0.01
+    assert (of.spectra["frobenius"][15:] < 0.1).all()
+    assert np.median(of.spectra["shrinkage"]) > 0.8
+
+
 def topics(of: SimpleNamespace) -> None:
     values = of.learner.metric_.eigenvalues
     assert values[3] > 2 * values[4] > values[3] / 10
@@ -164,6 +173,7 @@ LESSONS: dict[str, Callable[[SimpleNamespace], None]] = {
     "plot_low_rank": low_rank,
     "plot_ordinal_map": map_of_cities,
     "plot_passes": passes,
+    "plot_shrinkage": shrinkage,
     "plot_topics": topics,
     "plot_uneven_light": uneven_light,
     "plot_verification": verification,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from scipy.linalg import LinAlgError, svd, svdvals
+from scipy.linalg import LinAlgError, eigh, svd, svdvals
 from scipy.sparse import issparse
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import gen_batches
@@ -23,6 +23,9 @@ RANK_TOLERANCE = {"float32": 1e-4, "float64": 1e-8}
 """Singular values below this share of the largest are not counted in the rank, after scaling the
 features to equal size. On linearly dependent features, rounding errors of up to 6e-6 in float32 and
 9e-10 in float64 were observed."""
+
+EQUAL_TOLERANCE = 1e-12
+"""Singular values that differ by at most this share of the largest are equal up to rounding."""
 
 METRIC_FORMAT_VERSION = 1
 """Version of the file format."""
@@ -143,6 +146,14 @@ class Metric:
         sizes = np.linalg.norm(scaled, axis=0)
         equal = svdvals(scaled / np.where(sizes > 0, sizes, 1))
         rank = int((equal > RANK_TOLERANCE[dtype.name] * equal[0]).sum())
+        # The eigenvectors of an eigenvalue that occurs several times, as after `shrink`, are not
+        # unique. The order of the features determines them; otherwise rounding would.
+        order = np.arange(1, self.n_features + 1)
+        steps = np.flatnonzero(-np.diff(roots[:rank]) > EQUAL_TOLERANCE * roots[0])
+        for group in np.split(np.arange(rank), steps + 1):
+            if len(group) > 1:
+                _, rotation = eigh((rows[group] * order) @ rows[group].T)
+                rows[group] = rotation.T @ rows[group]
         return (fix_signs(rows[:rank].T).T * roots[:rank, None]).astype(dtype)
 
     @property
@@ -244,6 +255,19 @@ class Metric:
             n_components = int(np.searchsorted(shares, n_components)) + 1
         truncated = Metric.from_components(self.components[:n_components])
         return replace(truncated, feature_names=self.feature_names, origin=self.origin)
+
+    def shrink(self, share: float) -> Metric:
+        """(1 − share)·M + share·(Tr M/D)·I: closer to the Euclidean metric, with the same trace.
+
+        >>> Metric(np.eye(2), np.array([4.0, 0.0])).shrink(0.5).matrix
+        array([[3., 0.],
+               [0., 1.]])
+        """
+        D = self.n_features
+        directions = np.hstack([self.directions, np.eye(D, dtype=self.directions.dtype)])
+        of_identity = np.full(D, share * self.coefs.sum() / D)
+        coefs = np.append((1 - share) * self.coefs, of_identity)
+        return replace(self, directions=directions, coefs=coefs)
 
     def compose(self, inner: Metric | NDArray) -> Metric:
         """The metric x, z ↦ self(L·x, L·z), with L the components of `inner`, or an array (d, D).

@@ -46,6 +46,52 @@ def test_given_values_do_not_depend_on_the_data() -> None:
 
 
 @pytest.mark.parametrize(
+    ("n_per_class", "n_passes", "shrinkage"), [(6, 1, 0.4), (15, 1, 0.25), (30, 2, 0.0)]
+)
+def test_few_points_per_class_mean_one_pass_and_shrinkage(
+    n_per_class: int, n_passes: int, shrinkage: float
+) -> None:
+    settings = settings_of(4 * n_per_class, labels=np.arange(4 * n_per_class) % 4)
+    assert settings.n_passes == n_passes
+    assert settings.shrinkage == pytest.approx(shrinkage)
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"alpha": 1e-2}, {"regularizer": "trace"}, {"regularizer": Frobenius(0.5)}]
+)
+def test_given_strength_or_regularizer_is_not_combined_with_shrinkage(
+    parameters: dict[str, Any],
+) -> None:
+    assert settings_of(20, **parameters).shrinkage == 0
+
+
+def test_many_small_classes_are_not_scarce() -> None:
+    settings = settings_of(labels=np.arange(6000) % 1500)
+    assert (settings.n_passes, settings.shrinkage) == (2, 0.0)
+
+
+@pytest.mark.parametrize(("n_comparisons", "alpha"), [(999, 0.1), (1000, 0.01)])
+def test_few_comparisons_are_regularized_more(n_comparisons: int, alpha: float) -> None:
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    triplets = np.random.default_rng(1).permuted(np.tile(np.arange(50), (n_comparisons, 1)), axis=1)
+    comparisons = Comparisons.from_triplets(triplets[:, :3])
+    result = BoostMetric(init=None).fit(X, comparisons=comparisons).components_
+    expected = BoostMetric(init=None, alpha=alpha).fit(X, comparisons=comparisons).components_
+    np.testing.assert_array_equal(result, expected)
+
+
+def test_metric_of_few_points_is_shrunk_toward_the_start() -> None:
+    X, y = load_wine(return_X_y=True)
+    X, y = X[::9], y[::9]  # 20 points
+    share, scales = (1 - len(X) / 3 / 30) / 2, X.std(axis=0)
+    result = BoostMetric(init="scale").fit(X, y).metric_.matrix
+    learned = BoostMetric(init="scale", alpha=1e-2, n_passes=1).fit(X, y).metric_.matrix
+    scaled = learned * scales * scales[:, None]
+    expected = (1 - share) * scaled + share * np.trace(scaled) / 13 * np.eye(13)
+    np.testing.assert_allclose(result * scales * scales[:, None], expected, atol=1e-10)
+
+
+@pytest.mark.parametrize(
     ("parameters", "alpha", "solver"),
     [
         ({}, 1e-2, "stagewise"),

@@ -73,8 +73,11 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     alpha : float or "auto", default="auto"
         Strength of the regularizer, relative to the problem. For "trace" it is a fraction of the
         smallest strength for which M = 0 is optimal; for the others see `Frobenius`. Small values,
-        down to 0, have little effect. "auto" is 1e-2 (1e-3 for more than 5,000 points with
-        labels), and 1e-4 for "trace".
+        down to 0, have little effect. "auto" is 1e-2 (1e-3 for more than 5,000 points with labels,
+        1e-1 for fewer than 1,000 comparisons without labels), and 1e-4 for "trace". With "auto",
+        the Frobenius norm, at most 600 features and fewer than 30 points per class on average, k of
+        them, the result is (1 − s)·M + s·(Tr M/D)·I in the space of `init`, s = (1 − k/30)/2: with
+        little data it stays close to the start.
     n_neighbors : int, (int, int) or "auto", default="auto"
         Number of targets and of impostors of each point. Only used with labels. "auto" is (5, 10)
         for up to 5,000 points, and (3, 3) for more; 3 if there are too few points in some class, or
@@ -82,7 +85,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     n_passes : int or "auto", default="auto"
         Number of neighbor searches. Each pass after the first one searches in the space learned by
         the pass before. Values above 1 require labels. "auto" is 2 with labels, and 1
-        otherwise.
+        otherwise or for fewer than 30 points per class on average.
     index : None, "faiss" or index, default=None
         Neighbor search: None is exact, "faiss" is approximate. An index is an object with the
         methods `fit(X)` and `kneighbors(X, k)`. Sparse X and multilabel targets require None.
@@ -296,7 +299,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
                     for each in (y, sample_weight)
                 )
             data = TrainingData.validate(points, y, comparisons, sample_weight)
-            settings = settings.for_data(data.labels_of_distinct_points())
+            settings = data.resolve(settings)
             data.check_settings(settings)
 
             # 2) start: a transformation, or the metric of an earlier fit, in its last pass
@@ -436,7 +439,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         settings = Settings.from_params(self.get_params(deep=False))
         points = self._validate_points(X, reset=False)
         data = TrainingData.validate(points, y, comparisons)
-        settings = settings.for_data(data.labels_of_distinct_points())
+        settings = data.resolve(settings)
         metric = Metric.from_components(self.components_)
         mined = data.compare(points, replace(settings, index=None))
         return satisfied_share(metric, points, mined)

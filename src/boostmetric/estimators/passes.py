@@ -14,7 +14,7 @@ from boostmetric.estimators.early_stopping import HeldOut
 from boostmetric.estimators.settings import Settings
 from boostmetric.estimators.training_data import TrainingData
 from boostmetric.metric import Metric
-from boostmetric.problem import NotANumberError, place_objective
+from boostmetric.problem import NotANumberError, Operator, place_objective
 from boostmetric.solvers import Boosting, Outcome, SnapshotError, Status
 
 
@@ -22,18 +22,22 @@ from boostmetric.solvers import Boosting, Outcome, SnapshotError, Status
 class Pass:
     """The result of one pass on points that `base`, if any, has transformed.
 
-    `pairs` are the compared pairs, which the next search for neighbors starts from; None if they
-    are not known.
+    `shrinkage` is the share of the identity in the metric (`Metric.shrink`). `pairs` are the
+    compared pairs, which the next search for neighbors starts from; None if they are not known.
     """
 
     base: NDArray | None
     outcome: Outcome
+    shrinkage: float = 0.0
     pairs: NDArray | None = None
 
     @property
     def metric(self) -> Metric:
         """The metric over the original features, which includes all passes up to this one."""
         metric = self.outcome.metric
+        # An empty metric stays empty, and one of many features, such as words, of low rank.
+        if metric.n_directions and metric.n_features <= Operator.DENSE_UP_TO:
+            metric = metric.shrink(self.shrinkage) if self.shrinkage else metric
         return metric if self.base is None else metric.compose(self.base)
 
 
@@ -79,7 +83,7 @@ def one_pass(
     comparisons = data.compare(points, settings, likely_pairs, stop_search)
     problem = place_objective(engine, points, comparisons, settings.solver.loss)
     fit = Boosting(problem, settings.solver, start, resume).run(callback, stop_step)
-    return Pass(base, fit.outcome(), comparisons.pairs)
+    return Pass(base, fit.outcome(), settings.shrinkage, comparisons.pairs)
 
 
 def run_passes(
@@ -115,7 +119,7 @@ def run_passes(
     passes: list[Pass] = []
     for number in range(settings.n_passes):
         if number < len(known):
-            done = Pass(base, known[number])
+            done = Pass(base, known[number], settings.shrinkage)
         else:
             try:
                 monitor.begin_pass(base)
@@ -139,7 +143,7 @@ def run_passes(
                 return [*passes[:-1], replace(passes[-1], outcome=last)], None
             except NotANumberError as error:
                 if error.fit is not None:
-                    passes.append(Pass(base, error.fit.outcome()))
+                    passes.append(Pass(base, error.fit.outcome(), settings.shrinkage))
                 if not any(each.outcome.metric.n_directions for each in passes):
                     raise
                 return passes, error

@@ -37,14 +37,18 @@ class TrainingData:
     weights: NDArray | None = None
     comparisons: Comparisons | None = None
 
-    def labels_of_distinct_points(self) -> NDArray | csr_array | None:
-        """The labels, once for equal points with equal labels, and only of positive weights.
+    def resolve(self, settings: Settings) -> Settings:
+        """The settings with the parameters that depend on the data.
 
-        Duplicates are not neighbors, so numbers of neighbors depend on distinct points.
+        Duplicates are not neighbors, so equal points with equal labels count once, and only with a
+        positive weight.
         """
-        if self.labels is None or self.labels.ndim > 1 or isinstance(self.points, DaskPoints):
-            return self.labels
-        return self.labels[distinct_rows(self.points, self.labels, self.weights)[0]]
+        labels = self.labels
+        if labels is not None and labels.ndim == 1 and not isinstance(self.points, DaskPoints):
+            labels = labels[distinct_rows(self.points, labels, self.weights)[0]]
+        return settings.for_data(
+            labels, None if self.comparisons is None else len(self.comparisons)
+        )
 
     @classmethod
     def validate(
