@@ -97,7 +97,7 @@ class Measurements:
         known = self._known.get(_key(request))
         if known is not None and known.get("limit", self.limit) >= self.limit:
             return known
-        name = " ".join(f"{value}" for value in (function.__name__, *arguments.values()))
+        name = " ".join(f"{value}" for value in (function.__name__, *arguments.values()))[:60]
         print(f"{name}, {version}, {threads} threads", end=" ", file=sys.stderr, flush=True)
         began = time.perf_counter()
         record = {

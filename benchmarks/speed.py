@@ -53,7 +53,7 @@ def sgemm_speed(n_threads: int) -> float:
 
 def kernels(n: int, n_threads: int) -> Record:
     """Seconds of the kernels, and their bytes and flops."""
-    from boostmetric import ComparisonOperator, Comparisons, as_loss
+    from boostmetric import LOSSES, ComparisonOperator, Comparisons
     from boostmetric.engines import Threads, single_blas_thread
     from boostmetric.problem import Block
 
@@ -67,11 +67,11 @@ def kernels(n: int, n_threads: int) -> Record:
     with Threads(n_threads) as threads, single_blas_thread():
         # 1) the search reads X once, and multiplies one half of the tiles
         search = partial(Comparisons.from_labels, X, y, n_jobs=n_threads)
+        comparisons = search()  # also loads compiled loops
         record("neighbor search", search, X.nbytes, float(n) ** 2 * D)
         # 2) the scatter reads X twice (as rows of L·X and of Xᵀ), and multiplies Xᵀ·(L·X)
-        comparisons = search()
         operator = ComparisonOperator(X, comparisons, exponent=None, threads=threads)
-        loss = as_loss("logistic")
+        loss = LOSSES["logistic"]
         block = Block(operator, loss, threads=threads)
         m, P = len(comparisons), len(comparisons.pairs)
         duals = block.margins_and_duals()[1]
