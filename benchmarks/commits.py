@@ -128,7 +128,10 @@ def startup(code: str) -> Record:
     return {"cpu": min(seconds)}
 
 
-HELP = "import runpy, sys; sys.argv[1:] = ['--help']; runpy.run_module('boostmetric', run_name='__main__')"
+HELP = (
+    "import runpy, sys; sys.argv[1:] = ['--help']; "
+    "runpy.run_module('boostmetric', run_name='__main__')"
+)
 IMPORT = (
     "import sklearn.neighbors, time; t = time.process_time(); from boostmetric import BoostMetric; "
     "print(f'{time.process_time() - t:.4f}')"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
-N_CLASSES, CLUSTERS_PER_CLASS = 10, 10
+N_CLUSTERS = 100
 
 
 def mnist(n: int = 50_000) -> tuple[NDArray, NDArray]:
@@ -31,21 +31,20 @@ def mnist(n: int = 50_000) -> tuple[NDArray, NDArray]:
         return data["X"][:n].copy(), data["y"][:n].copy()
 
 
-def clusters(n: int, D: int, part: int = 0) -> tuple[NDArray, NDArray]:
-    """Labeled points in clusters that overlap, in float32; ten clusters per class.
+def clusters(n: int, D: int, part: int = 0, n_classes: int = 10) -> tuple[NDArray, NDArray]:
+    """Labeled points in 100 clusters that overlap, in float32; a class has several clusters.
 
     The spectrum decreases, as that of images and of most embeddings. Different parts are different
     points of the same clusters.
     """
     decay = 1 / np.sqrt(1 + np.arange(D, dtype=np.float32))
-    shape = N_CLASSES * CLUSTERS_PER_CLASS, D
-    centers = 0.7 * np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    centers = np.random.default_rng(0).standard_normal((N_CLUSTERS, D), dtype=np.float32)
     rng = np.random.default_rng(1 + part)
-    cluster = rng.integers(0, len(centers), n)
+    cluster = rng.integers(0, N_CLUSTERS, n)
     X = rng.standard_normal((n, D), dtype=np.float32)
-    X += centers[cluster]
+    X += 0.7 * centers[cluster]
     X *= decay
-    return X, cluster // CLUSTERS_PER_CLASS
+    return X, cluster % n_classes
 
 
 def triplets(y: NDArray, m: int) -> NDArray:

