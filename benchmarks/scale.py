@@ -45,7 +45,7 @@ KEEP_MEMORY = {
 """Dask sets MALLOC_TRIM_THRESHOLD_ to 65536, so the C library returns freed memory at once, and
 every large array has to be mapped again. With these settings, workers keep freed memory."""
 
-PROBLEMS = [(40_000, 32, 4), (40_000, 128, 4), (80_000, 64, 16), (20_000, 256, 8)]
+PROBLEMS = [(40_000, 32, 16), (160_000, 64, 4), (80_000, 128, 4), (40_000, 256, 8)]
 """Points, features and blocks of the fits that determine the constants."""
 
 NEW_PROBLEM = (120_000, 96, 6)
@@ -257,16 +257,21 @@ def rounds_of(fit: Record) -> list[list[Any]]:
 
 
 def fit_constants(fits: list[tuple[Record, int]], n_cores: int) -> NDArray:
-    """Nonnegative constants with the least squared relative errors of single rounds."""
-    terms, seconds = [], []
+    """Nonnegative constants with the least squared relative errors of mean seconds of rounds."""
+    terms, means, counts = [], [], []
     for fit, n_features in fits:
         problem = Problem.of(fit, n_features, n_cores)
-        for kind, k, is_new, measured in rounds_of(fit):
+        groups: dict[tuple[Any, ...], list[float]] = {}
+        for *what, seconds in rounds_of(fit):
+            groups.setdefault(tuple(what), []).append(seconds)
+        for (kind, k, is_new), seconds in groups.items():
             terms.append(problem.terms(kind, k, is_new))
-            seconds.append(measured)
-    scaled = np.array(terms) / np.array(seconds)[:, None]
-    units = scaled.max(axis=0)
-    solution, _ = nnls(scaled / units, np.ones(len(scaled)))
+            means.append(np.mean(seconds))
+            counts.append(len(seconds))
+    weights = np.sqrt(counts)
+    scaled = np.array(terms) * (weights / means)[:, None]
+    units = scaled.max(axis=0)  # the terms differ by many orders of magnitude
+    solution, _ = nnls(scaled / units, weights)
     constants: NDArray = solution / units
     return constants
 
