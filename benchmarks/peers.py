@@ -69,7 +69,7 @@ def measure(dataset: str, method: str, limit: float) -> Record:
     A, a, _, _ = data_of(dataset)
     if method == "euclidean":
         return {"error": error_of(dataset, np.eye(A.shape[1]))}
-    fits = []
+    fits: list[Record] = []
     while len(fits) < REPEATS:
         try:
             learned = fit_in_subprocess(method, A, a, timeout=limit)

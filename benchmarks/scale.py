@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import points
@@ -174,7 +175,7 @@ def logged_rounds() -> Iterator[Log]:
     last = b""
 
     def logged_place(engine: Any, recipes: Any) -> Any:
-        compared = [
+        compared: list[Any] = [
             getattr(each.recipe, "comparisons", None) for each in recipes if hasattr(each, "recipe")
         ]
         if compared and None not in compared:
@@ -198,11 +199,8 @@ def logged_rounds() -> Iterator[Log]:
             log.rounds.append([kind, k, is_new, time.perf_counter() - began])
         return results
 
-    Dask.place, Dask.call = logged_place, logged_call  # type: ignore[method-assign]
-    try:
+    with patch.object(Dask, "place", logged_place), patch.object(Dask, "call", logged_call):
         yield log
-    finally:
-        Dask.place, Dask.call = place, call  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)
