@@ -19,7 +19,6 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -52,27 +51,25 @@ class Measurements:
             for line in self._path.read_text().splitlines():
                 record = json.loads(line)
                 self._known[_key(record["request"])] = record
-        self._folders, self._on_close = {"now": ROOT}, ExitStack()
+        self._folders = {"now": ROOT}
         self.versions = {"now": _version_of_working_tree()}
 
-    def __enter__(self) -> Measurements:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._on_close.close()
-
     def extract(self, commit: str) -> None:
-        """Make the package of another commit available as version "before"."""
-        folder = Path(self._on_close.enter_context(tempfile.TemporaryDirectory()))
-        archive = subprocess.run(
-            ["git", "archive", commit, "src"], cwd=ROOT, capture_output=True, check=True
-        )
-        with tarfile.open(fileobj=BytesIO(archive.stdout)) as tar:
-            tar.extractall(folder, filter="data")
-        self._folders["before"], self.versions["before"] = (
-            folder,
-            _git("rev-parse", "--short", commit),
-        )
+        """Make the package of another commit available as version "before".
+
+        It stays in the temporary folder, where numba keeps its compiled loops.
+        """
+        version = _git("rev-parse", "--short", commit)
+        folder = Path(tempfile.gettempdir(), f"boostmetric-benchmarks-{version}")
+        if not folder.exists():
+            archive = subprocess.run(
+                ["git", "archive", commit, "src"], cwd=ROOT, capture_output=True, check=True
+            )
+            new = Path(tempfile.mkdtemp())
+            with tarfile.open(fileobj=BytesIO(archive.stdout)) as tar:
+                tar.extractall(new, filter="data")
+            new.replace(folder)
+        self._folders["before"], self.versions["before"] = folder, version
 
     def get(
         self,
@@ -154,8 +151,7 @@ def main(
     parser.add_argument("--small", action="store_true", help="small sizes, to check the program")
     add_options(parser)
     given = parser.parse_args()
-    with Measurements(program, given.limit, given.small) as measurements:
-        text = table(measurements, given)
+    text = table(Measurements(program, given.limit, given.small), given)
     print(text)
     if given.write:
         report.write_section(title, Path(program).name, text)
