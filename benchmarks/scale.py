@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -61,9 +62,9 @@ def one_machine(n: int, n_features: int, n_test: int) -> Record:
     learner = BoostMetric(n_neighbors=3, n_passes=1, index="faiss")
     before = processes.reset_peak_memory()
     began = time.perf_counter()
-    learner.fit(X, y)
+    notes = fit_with_notes(learner, X, y)
     seconds, peak = time.perf_counter() - began, processes.peak_memory() - before
-    return {"seconds": seconds, "MB": peak, **errors(learner, X, y, n_test)}
+    return {"seconds": seconds, "MB": peak, "notes": notes, **errors(learner, X, y, n_test)}
 
 
 def dask_workers(n: int, n_features: int, n_test: int) -> Record:
@@ -76,7 +77,7 @@ def dask_workers(n: int, n_features: int, n_test: int) -> Record:
         before = sum(client.run(processes.reset_peak_memory).values())
         own = processes.reset_peak_memory()
         began = time.perf_counter()
-        learner.fit(X, y)
+        notes = fit_with_notes(learner, X, y)
         seconds = time.perf_counter() - began
         peaks = sum(client.run(processes.peak_memory).values()) - before
         own = processes.peak_memory() - own
@@ -85,6 +86,7 @@ def dask_workers(n: int, n_features: int, n_test: int) -> Record:
         "seconds": seconds,
         "MB": peaks,
         "MB of the client": own,
+        "notes": notes,
         **errors(learner, X, y, n_test),
         "n_workers": N_WORKERS,
         "blocks": log.blocks,
@@ -106,6 +108,14 @@ def dask_rounds(problems: list[list[int]], n_workers: int, keeps_memory: bool) -
                 boost(X, comparisons, "logistic", max_iter=64, tol=0.0, engine=client)
             fits.append({"n_workers": n_workers, "blocks": log.blocks, "rounds": log.rounds})
     return {"fits": fits}
+
+
+def fit_with_notes(learner: Any, X: Any, y: NDArray) -> list[str]:
+    """Fit, and return warnings of the package, such as that of a low recall of the index."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        learner.fit(X, y)
+    return [str(each.message).partition(";")[0] for each in caught if "index" in str(each.message)]
 
 
 def parts(n: int, n_features: int) -> Iterator[tuple[NDArray, NDArray]]:
@@ -298,7 +308,8 @@ def million_table(local: Record, dask: Record) -> list[str]:
             f"| {label} | {record['seconds']:.0f} | {memory} | {100 * record['error']:.2f} | "
             f"{100 * record['Euclidean']:.2f} |"
         )
-    return lines
+    notes = [f"{'; '.join(each['notes'])}." for each in (local, dask) if each["notes"]]
+    return [*lines, "", " ".join(notes)] if notes else lines
 
 
 def model_table(fits: list[tuple[str, Record, int]], n_cores: int, constants: NDArray) -> list[str]:
