@@ -11,6 +11,9 @@ LOWER_BOUNDS := numpy==1.26.0 scipy==1.12.0 scikit-learn==1.6.0 pandas==2.1.1 po
 # metric-learn 0.7.0 uses functions that scikit-learn 1.7 deprecates.
 PEERS := .venv-peers
 PEER_VERSIONS := scikit-learn==1.7.2 metric-learn==0.7.0 mlpack==4.8.0
+# The wheel of PyTorch on PyPI includes CUDA: 6 GB, although only the CPU is used.
+TORCH := .venv-torch
+TORCH_VERSIONS := torch==2.15.0 pytorch-metric-learning==2.9.0 scikit-learn==1.9.1
 REPRODUCE := $(BIN)/boostmetric-paper reproduce --results paper/results
 # pytest uses all cores, so BLAS gets one thread per process.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
@@ -20,8 +23,8 @@ PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal
 NUMERICAL := tests/neighbors tests/problem tests/solvers tests/test_learn.py tests/test_learn_psd.py tests/contracts \
 	tests/engines tests/estimators
 
-.PHONY: demo paper test test-all test-oldest test-kernels coverage lint docs bench bench-full bench-scale bench-faults \
-	peers results clean
+.PHONY: demo paper test test-all test-oldest test-kernels coverage lint docs bench bench-full bench-faults \
+	peers peers-torch results clean
 
 demo: $(VENV)/.demo
 	$(BIN)/boostmetric demo
@@ -66,28 +69,29 @@ test-kernels: $(VENV)/.test
 docs: $(VENV)/.docs
 	$(ONE_THREAD) MPLBACKEND=Agg $(BIN)/python -m sphinx -n -W --keep-going -q docs docs/_build/html
 
-# A few minutes; uses the data of BOOSTMETRIC_DATA if it is set.
+# Time and memory now and at another commit, for example `make bench BEFORE=v0.1`; a quarter of an
+# hour on an idle machine. Requires the data of BOOSTMETRIC_DATA.
 bench: $(VENV)/.test
-	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/commits.py $(if $(BEFORE),--before $(BEFORE))
 
-# Half an hour on an idle machine; writes the tables of benchmarks/RESULTS.md.
-bench-full: $(VENV)/.test
-	$(BIN)/python benchmarks/speed.py --full --write
-	$(BIN)/python benchmarks/speed.py --full --threads 2 --write
-	$(BIN)/python benchmarks/letter.py --write
+# An hour on an idle machine; writes the tables of benchmarks/RESULTS.md, and can be resumed.
+bench-full: $(VENV)/.test peers peers-torch
+	$(BIN)/python benchmarks/commits.py $(if $(BEFORE),--before $(BEFORE)) --write
+	$(BIN)/python benchmarks/speed.py --write
+	$(BIN)/python benchmarks/scaling.py --write
+	$(BIN)/python benchmarks/peers.py --write
+	$(BIN)/python benchmarks/scale.py --write
 	$(BIN)/python benchmarks/random_problems.py --n 10000 --jobs 2
-	$(BIN)/python benchmarks/corrective.py --write
-
-# A million points on two Dask workers; a few minutes.
-bench-scale: $(VENV)/.test
-	$(ONE_THREAD) $(BIN)/python benchmarks/scale.py --write
 
 # Killed workers and clients on Dask; a few minutes.
 bench-faults: $(VENV)/.test
 	$(ONE_THREAD) $(BIN)/python benchmarks/faults.py --write
 
-# Other packages for the experiments and benchmarks/peers.py, in a separate environment.
+# Other packages for the experiments and benchmarks/peers.py, in separate environments; PyTorch only
+# for the latter.
 peers: $(PEERS)/.peers
+
+peers-torch: $(TORCH)/.torch
 
 # Many hours; can be interrupted and resumed. Requires the data of BOOSTMETRIC_DATA.
 results: $(VENV)/.test peers
@@ -103,7 +107,7 @@ results: $(VENV)/.test peers
 	$(BIN)/boostmetric-paper report --results paper/results
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(PEERS) demo docs/_build docs/api docs/gallery
+	rm -rf $(VENV) $(OLDEST) $(PEERS) $(TORCH) demo docs/_build docs/api docs/gallery
 
 $(VENV)/.python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is required: make PYTHON=python3.12 ...")'
@@ -137,4 +141,10 @@ $(PEERS)/.peers:
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/pip install --quiet --upgrade pip
 	$(PEERS)/bin/pip install --quiet $(PEER_VERSIONS)
+	touch $@
+
+$(TORCH)/.torch:
+	$(PYTHON) -m venv $(TORCH)
+	$(TORCH)/bin/pip install --quiet --upgrade pip
+	$(TORCH)/bin/pip install --quiet $(TORCH_VERSIONS)
 	touch $@

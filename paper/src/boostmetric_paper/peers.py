@@ -53,8 +53,8 @@ class Peer(NamedTuple):
 
     @property
     def is_external(self) -> bool:
-        """Whether the package is installed in the environment of `make peers` only."""
-        return self.package in ("metric-learn", "mlpack")
+        """Whether the package is installed in a separate environment (`make peers peers-torch`)."""
+        return self.package in ("metric-learn", "mlpack", "pytorch-metric-learning")
 
 
 PEERS = {
@@ -66,6 +66,11 @@ PEERS = {
     ),
     "itml": Peer("ITML", "metric-learn", "metric_learn", "ITML_Supervised", {"random_state": 0}),
     "scml": Peer("SCML", "metric-learn", "metric_learn", "SCML_Supervised", {"random_state": 0}),
+    "linear-layer": Peer(
+        *("linear layer", "pytorch-metric-learning", __name__, "LinearLayer"),  # below
+        {"seed": 0},
+    ),
+    "lfda": Peer("LFDA", "metric-learn", "metric_learn", "LFDA", {}),
     # RCA learns from chunks of similar points; here the chunks are the classes.
     "rca": Peer("RCA", "metric-learn", "metric_learn", "RCA", {}),
     "lda": Peer(
@@ -95,6 +100,54 @@ class Learned:
         return X if self.L is None else X @ self.L.T.astype(X.dtype)
 
 
+class LinearLayer:
+    """A linear layer trained with a loss of pytorch-metric-learning, by Adam on minibatches.
+
+    The layer starts at the identity, on points divided by their standard deviation (one number for
+    all features). The loss is that of NCA on squared Euclidean distances, without normalization.
+
+    Parameters
+    ----------
+    n_epochs, batch_size, learning_rate, seed : of the training
+    """
+
+    def __init__(
+        self,
+        n_epochs: int = 20,
+        batch_size: int = 512,
+        learning_rate: float = 1e-3,
+        seed: int = 0,
+    ) -> None:
+        self.n_epochs, self.batch_size = n_epochs, batch_size
+        self.learning_rate, self.seed = learning_rate, seed
+
+    def fit(self, X: NDArray, y: NDArray) -> LinearLayer:
+        """Train the layer."""
+        torch: Any = importlib.import_module("torch")
+        distances: Any = importlib.import_module("pytorch_metric_learning.distances")
+        losses: Any = importlib.import_module("pytorch_metric_learning.losses")
+        torch.manual_seed(self.seed)
+        self.scale = float(np.std(X - X.mean(axis=0)))
+        points = torch.from_numpy((X / self.scale).astype(np.float32))
+        labels = torch.from_numpy(y.astype(np.int64))
+        layer = torch.nn.Linear(X.shape[1], X.shape[1], bias=False)
+        torch.nn.init.eye_(layer.weight)
+        distance = distances.LpDistance(normalize_embeddings=False, power=2)
+        loss = losses.NCALoss(distance=distance)
+        optimizer = torch.optim.Adam(layer.parameters(), lr=self.learning_rate)
+        for _ in range(self.n_epochs):
+            for rows in torch.randperm(len(points)).split(self.batch_size):
+                optimizer.zero_grad()
+                loss(layer(points[rows]), labels[rows]).backward()
+                optimizer.step()
+        self.weight = layer.weight.detach().numpy().astype(np.float64)
+        return self
+
+    def transform(self, X: NDArray) -> NDArray:
+        """The images of the points."""
+        return (X / self.scale) @ self.weight.T
+
+
 class PeerError(RuntimeError):
     """A fit failed; the message is the reason in a few words."""
 
@@ -103,6 +156,8 @@ def fit_here(name: str, X: NDArray, y: NDArray, **options: Any) -> Learned:
     """Fit one of `PEERS` in this process."""
     peer = PEERS[name]
     learner = getattr(importlib.import_module(peer.module), peer.name)
+    if learner is LinearLayer:  # the import of PyTorch is not part of the fit
+        importlib.import_module("pytorch_metric_learning.losses")
     options = {**peer.options, **options}
     if peer.package == "mlpack":
         fitted, measures = measure(lambda: learner(input_=X, labels=y, **options))
@@ -138,7 +193,8 @@ def fit_in_subprocess(
     >>> fit_in_subprocess("lda", X, y).L.shape
     (1, 2)
     """
-    python = peers_python() if PEERS[name].is_external else Path(sys.executable)
+    peer = PEERS[name]
+    python = peers_python(peer.package) if peer.is_external else Path(sys.executable)
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "in.npz"), Path(folder, "out.npz")
         np.savez(source, X=X, y=np.unique(y, return_inverse=True)[1])
@@ -166,9 +222,14 @@ def fit_in_subprocess(
     return Learned(L, measures)
 
 
-def peers_python() -> Path:
-    """The interpreter with the external packages: $BOOSTMETRIC_PEERS, or that of `make peers`."""
-    return Path(os.environ.get("BOOSTMETRIC_PEERS", ".venv-peers/bin/python"))
+def peers_python(package: str = "metric-learn") -> Path:
+    """The interpreter with an external package.
+
+    That of `make peers-torch` or $BOOSTMETRIC_TORCH for PyTorch, and that of `make peers` or
+    $BOOSTMETRIC_PEERS for the others.
+    """
+    name = "torch" if package == "pytorch-metric-learning" else "peers"
+    return Path(os.environ.get(f"BOOSTMETRIC_{name.upper()}", f".venv-{name}/bin/python"))
 
 
 def failure_of(stderr: str, code: int, memory: float = MEMORY_GB) -> str:
@@ -223,6 +284,8 @@ def limit_process(cpu_seconds: float | None = None, memory: float = MEMORY_GB) -
 def versions(package: str) -> dict[str, str]:
     """Versions of Python, of a package, and of scikit-learn, NumPy and SciPy."""
     packages = dict.fromkeys([package, "scikit-learn", "numpy", "scipy"])
+    if package == "pytorch-metric-learning":
+        packages["torch"] = None
     return {
         "Python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in packages},

@@ -1,0 +1,38 @@
+"""The result of a fit does not depend on whether numba is installed, up to rounding."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from boostmetric import BoostMetric
+from boostmetric.neighbors import kernels
+
+pytest.importorskip("numba")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"directions_per_step": 1, "max_iter": 20, "loss": "exponential"},
+        {"solver": "totally_corrective", "tol": 1e-6},
+    ],
+    ids=["default", "paper", "totally corrective"],
+)
+def test_objectives_with_and_without_compiled_loops_agree(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = np.random.default_rng(0).normal(size=(1_500, 20))
+    y = np.digitize(X[:, :3].sum(axis=1) + 0.5 * X[:, 3] ** 2, [-1, 0, 1])
+    objectives = []
+    for min_work, is_compiled in ((sys.maxsize, False), (0, True)):
+        monkeypatch.setattr(kernels, "MIN_WORK", min_work)
+        assert (kernels.compiled_loops(1) is not None) == is_compiled
+        learner = BoostMetric(n_passes=2, n_neighbors=3, **settings).fit(X, y)
+        objectives.append(learner.history_["objective"])
+    plain, compiled = objectives
+    np.testing.assert_allclose(compiled, plain, rtol=1e-10)
