@@ -434,12 +434,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         """
         check_is_fitted(self, "components_")
         settings = Settings.from_params(self.get_params(deep=False))
-        points = self._validate_points(X, reset=False)
-        data = TrainingData.validate(points, y, comparisons)
-        settings = settings.for_data(data.labels_of_distinct_points())
-        metric = Metric.from_components(self.components_)
-        mined = data.compare(points, replace(settings, index=None))
-        return satisfied_share(metric, points, mined)
+        return share_satisfied(self, settings, X, y, comparisons)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -451,3 +446,18 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         if rank is not None:
             metric = metric.truncate(int(rank) if is_count(rank) else float(rank))
         return {"metric_": metric, "components_": metric.components}
+
+
+def share_satisfied(
+    learner: LearnedMetric,
+    settings: Settings,
+    X: ArrayLike | Points,
+    y: ArrayLike | csr_array | None,
+    comparisons: Comparisons | ArrayLike | None,
+) -> float:
+    """The share of comparisons that a fitted estimator satisfies; labels define comparisons."""
+    points = learner._validate_points(X, reset=False)
+    data = TrainingData.validate(points, y, comparisons)
+    settings = settings.for_data(data.labels_of_distinct_points())
+    mined = data.compare(points, replace(settings, index=None))
+    return satisfied_share(Metric.from_components(learner.components_), points, mined)

@@ -49,7 +49,7 @@ def knn_error(
         )
     queries = None if X_test is None else as_points(X_test)
     rows = nearest_rows(as_points(X_train), queries, n_neighbors, n_jobs)
-    return float(np.average(majority(known[rows], ties) != truth, weights=sample_weight))
+    return float(np.average(neighbor_errors(known, rows, truth, ties), weights=sample_weight))
 
 
 def unlike_share(
@@ -89,8 +89,36 @@ def unlike_share(
             "point use knn_error."
         )
     rows = nearest_rows(as_points(X_train), as_points(X_test), n_neighbors, n_jobs)
+    return float(np.average(neighbor_errors(known, rows, truth), weights=sample_weight))
+
+
+def neighbor_errors(
+    known: NDArray | csr_array, rows: NDArray, truth: NDArray | csr_array, ties: str = "first"
+) -> NDArray:
+    """Whether the nearest points misclassify each query; for multilabel targets, their share.
+
+    Parameters
+    ----------
+    known : labels of the training points, of shape (n,), or sparse indicators of shape (n, L)
+    rows : array of shape (q, k), the nearest training points of each query
+    truth : labels of the queries, as `known`
+    ties : see `knn_error`
+
+    Returns
+    -------
+    Array of shape (q,): 0 or 1 for one label per point; for multilabel targets, the share of the
+    nearest points without a common label.
+
+    Examples
+    --------
+    >>> rows = np.array([[0, 1, 2], [2, 0, 1]])
+    >>> neighbor_errors(np.array(["a", "a", "b"]), rows, np.array(["a", "b"]))
+    array([0., 1.])
+    """
+    if known.ndim == 1:
+        return (majority(known[rows], ties) != truth).astype(np.float64)
     like = [truth.multiply(known[column]).sum(axis=1) > 0 for column in rows.T]
-    return float(np.average(1 - np.mean(like, axis=0), weights=sample_weight))
+    return np.asarray(1 - np.mean(like, axis=0))
 
 
 def nearest_rows(
