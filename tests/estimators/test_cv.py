@@ -389,13 +389,13 @@ def test_interrupted_search_continues_from_its_checkpoint(
 ) -> None:
     monkeypatch.setattr(Interrupting, "n_fits", 0)
     monkeypatch.setattr(Interrupting, "last", 5)
-    given = {"candidates": [{**FEW, "init": "scale"}, FEW], "checkpoint": tmp_path / "search"}
+    candidates, path = [{**FEW, "init": "scale"}, FEW], tmp_path / "search"
     with pytest.warns(UserWarning, match="after 4 of 6 fits"):
-        Interrupting(**given, random_state=0).fit(*blobs)
+        Interrupting(candidates, checkpoint=path, random_state=0).fit(*blobs)
     monkeypatch.setattr(Interrupting, "n_fits", -100)
-    search = Interrupting(**given, random_state=0).fit(*blobs)
+    search = Interrupting(candidates, checkpoint=path, random_state=0).fit(*blobs)
     assert Interrupting.n_fits == -100 + 2 + 1
-    whole = BoostMetricCV(given["candidates"], random_state=0).fit(*blobs)
+    whole = BoostMetricCV(candidates, random_state=0).fit(*blobs)
     np.testing.assert_array_equal(search.components_, whole.components_)
     for name, values in whole.cv_results_.items():
         if "split" in name:

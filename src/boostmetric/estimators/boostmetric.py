@@ -203,8 +203,6 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     1.0
     """
 
-    _takes_sparse = True
-
     def __init__(
         self,
         loss: str | Loss = "logistic",

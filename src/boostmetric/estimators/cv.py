@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 from sklearn.model_selection import check_cv
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from boostmetric._validation import check_parameter, is_count, is_real, warn
@@ -32,7 +32,7 @@ from boostmetric.estimators.cv_search import (
     part,
     shrunk_components,
 )
-from boostmetric.estimators.initial import choose_init, starting_transformation
+from boostmetric.estimators.initial import CENTERING, choose_init, starting_transformation
 from boostmetric.estimators.settings import COUNT, SOLVER_PARAMETERS, Settings, is_auto
 from boostmetric.estimators.training_data import TrainingData
 from boostmetric.metric import Metric
@@ -148,8 +148,6 @@ class BoostMetricCV(LearnedMetric):
     >>> knn_error(Z[::2], y[::2], Z[1::2], y[1::2]) < 0.05
     True
     """
-
-    _takes_sparse = True
 
     def __init__(
         self,
@@ -314,6 +312,12 @@ class BoostMetricCV(LearnedMetric):
         """
         check_is_fitted(self, "components_")
         return share_satisfied(self, self._settings_of(self.best_params_), X, y, comparisons)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        inits = [each.get("init") for each in self.candidates or () if isinstance(each, Mapping)]
+        tags.input_tags.sparse = not any(isinstance(i, str) and i in CENTERING for i in inits)
+        return tags
 
     def _check_parameters(self) -> Settings:
         """Check all parameters, and return those that `BoostMetric` has as well."""
