@@ -179,7 +179,7 @@ def test_candidates_are_drawn_next_to_euclidean_distance(wine: Labeled) -> None:
     results = search.cv_results_
     axes = CandidatesDisplay.from_estimator(search).ax_[0]
     errors = 100 * (1 - results["mean_test_score"])
-    points, raw, standardized = axes.lines[0], *axes.lines[-2:]
+    points, raw, standardized = axes.lines[0], axes.lines[-2], axes.lines[-1]
     assert points.get_xdata() == pytest.approx(np.sort(errors))
     names = [text.get_text() for text in axes.get_yticklabels()]
     assert names[0] == ", ".join(f"{k}={v}" for k, v in search.best_params_.items())

@@ -61,8 +61,6 @@ MAX_FEATURES = 2_000
 """Above this number of features, 0 is the only shrinkage: a metric of full rank would have more
 entries than most X."""
 
-AT_LEAST_2 = "an int in the range [2, inf)"
-
 
 class BoostMetricCV(LearnedMetric):
     """BoostMetric with starting transformation and shrinkage chosen by cross-validation.
@@ -214,8 +212,10 @@ class BoostMetricCV(LearnedMetric):
         if isinstance(self.cv, Integral):
             splits = draw_splits(data, int(self.cv), check_random_state(self.random_state))
         else:
-            units = np.arange(len(data.comparisons)) if data.labels is None else points
-            splits = [(train, test) for train, test in check_cv(self.cv).split(units, data.labels)]
+            units: Any = (
+                points if data.labels is not None else np.empty(len(data.comparisons or ()))
+            )
+            splits = list(check_cv(self.cv).split(units, data.labels))
         search = Search(splits, candidates, shrinkages)
         identity: tuple[dict[str, str], str] = {}, ""
         if settings.checkpoint is not None:
@@ -322,7 +322,8 @@ class BoostMetricCV(LearnedMetric):
     def _check_parameters(self) -> Settings:
         """Check all parameters, and return those that `BoostMetric` has as well."""
         if isinstance(self.cv, Integral):
-            check_parameter("cv", self.cv, is_count(self.cv) and self.cv >= 2, AT_LEAST_2)
+            is_valid = is_count(self.cv) and int(self.cv) >= 2
+            check_parameter("cv", self.cv, is_valid, "an int in the range [2, inf)")
         check_parameter("n_neighbors", self.n_neighbors, is_count(self.n_neighbors), COUNT)
         if (shrinkages := self.shrinkages) is not None:
             values = np.asarray(shrinkages)

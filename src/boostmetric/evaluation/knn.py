@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
@@ -92,9 +94,7 @@ def unlike_share(
     return float(np.average(neighbor_errors(known, rows, truth), weights=sample_weight))
 
 
-def neighbor_errors(
-    known: NDArray | csr_array, rows: NDArray, truth: NDArray | csr_array, ties: str = "first"
-) -> NDArray:
+def neighbor_errors(known: Any, rows: NDArray, truth: Any, ties: str = "first") -> NDArray:
     """Whether the nearest points misclassify each query; for multilabel targets, their share.
 
     Parameters
