@@ -72,7 +72,7 @@ class BoostMetricCV(LearnedMetric):
 
     in the d-dimensional space of its starting transformation, for all shrinkages s between 0, the
     learned metric, and 1, the starting metric itself. The combination with the highest mean score
-    on the held-out folds is fitted on all data. By default this takes 6 to 8 times as long as
+    on the held-out folds is fitted on all data. By default this takes about seven times as long as
     `BoostMetric().fit`.
 
     Parameters
