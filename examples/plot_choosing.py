@@ -4,8 +4,7 @@ Choosing settings with BoostMetricCV
 
 A starting transformation that helps on one dataset may hurt on the next: LDA is best if the class
 means differ, and loses everything if the classes are concentric circles. `BoostMetricCV` compares
-candidates on held-out points and keeps the best one, with the best number of directions and
-passes. Without a list of candidates it tries five defaults.
+candidates on held-out points and keeps the best one.
 """
 
 import warnings
@@ -26,7 +25,7 @@ data = {
 }
 candidates = [{"init": init, "max_iter": 60} for init in (None, "scale", "whiten", "lda")]
 learners = {f"init={candidate['init']}": BoostMetric(**candidate) for candidate in candidates}
-learners["chosen by\nheld-out points"] = BoostMetricCV(candidates, n_splits=3, random_state=0)
+learners["chosen by\nheld-out points"] = BoostMetricCV(candidates, random_state=0)
 
 # %%
 # Train on half of each dataset and test on the other half, for two random splits. The choice does

@@ -395,3 +395,16 @@ def test_components_fall_back_to_gesvd(monkeypatch: pytest.MonkeyPatch) -> None:
     L = learned.components
     np.testing.assert_allclose(L.T @ L, learned.matrix, atol=1e-12)
     assert slow == ["gesvd"]
+
+
+def test_components_of_equal_eigenvalues_do_not_depend_on_rounding(
+    rng: np.random.Generator,
+) -> None:
+    v = rng.normal(size=(6, 2))
+    M = v @ v.T + 0.3 * np.eye(6)  # four equal eigenvalues
+    found = []
+    for noise in (0.0, 1e-14):
+        values, vectors = np.linalg.eigh(M + noise * np.diag(rng.normal(size=6)))
+        found.append(Metric(vectors, values).components)
+    np.testing.assert_allclose(found[0].T @ found[0], M, atol=1e-12)
+    np.testing.assert_allclose(found[0], found[1], atol=1e-9)

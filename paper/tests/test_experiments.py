@@ -184,9 +184,7 @@ def test_methods_of_table_1_ignore_test_part(name: str) -> None:
     np.testing.assert_array_equal(first.transform(A), second.transform(A))
     assert (first.L is None) == (name == "euclidean")
     if name == "boostmetric-l":
-        assert first.measures["chosen"]["loss"] == "logistic"
-        assert first.measures["iterations"] >= sum(first.measures["chosen"]["stops"])
-        assert 0 < first.measures["held_out_error"] < 0.6
+        assert first.measures["iterations"] > 0
 
 
 @pytest.mark.parametrize(
@@ -206,13 +204,14 @@ def test_methods_of_table_1_ignore_test_part(name: str) -> None:
 def test_names_of_boosting_methods_match_options(
     name: str, options: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[BoostMetricCV] = []
+    made: list[Any] = []
 
-    def fit(learner: BoostMetricCV, *data: Any, **held_out: Any) -> None:
+    def fit(learner: Any, *data: Any, **options: Any) -> None:
         made.append(learner)
         raise InterruptedError
 
-    monkeypatch.setattr(BoostMetricCV, "fit", fit)
+    for estimator in (BoostMetric, BoostMetricCV):
+        monkeypatch.setattr(estimator, "fit", fit)
     part = Part(np.zeros((2, 2)), np.zeros(2))
     with pytest.raises(InterruptedError):
         METHODS[name].learn(Split(part, part, part), 5)
@@ -221,11 +220,9 @@ def test_names_of_boosting_methods_match_options(
     if options is None:
         assert learner.candidates is None
     else:
-        assert learner.candidates is not None
-        (candidate,) = learner.candidates
-        defaults = {"n_passes": 1, "solver": "stagewise"}
-        for option in ("loss", "n_passes", "solver"):
-            assert {**defaults, **candidate}[option] == {**defaults, **options}[option]
+        assert (learner.early_stopping, learner.validation_fraction) == (True, 0.5)
+        for option, value in options.items():
+            assert getattr(learner, option) == value
 
 
 @pytest.mark.parametrize("v", ["v=1e-07", "v=1e-04"])

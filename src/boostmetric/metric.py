@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from scipy.linalg import LinAlgError, eigh, svd, svdvals
+from scipy.linalg import LinAlgError, svd, svdvals
 from scipy.sparse import issparse
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import gen_batches
@@ -23,9 +23,6 @@ RANK_TOLERANCE = {"float32": 1e-4, "float64": 1e-8}
 """Singular values below this share of the largest are not counted in the rank, after scaling the
 features to equal size. On linearly dependent features, rounding errors of up to 6e-6 in float32 and
 9e-10 in float64 were observed."""
-
-EQUAL_TOLERANCE = 1e-12
-"""Singular values that differ by at most this share of the largest are equal up to rounding."""
 
 METRIC_FORMAT_VERSION = 1
 """Version of the file format."""
@@ -130,7 +127,8 @@ class Metric:
         """Rows L with M = LᵀL: eigenvectors of M times the square roots of their eigenvalues.
 
         Shape (rank, D), in the precision of the directions, sorted by decreasing eigenvalue. The
-        entry of largest absolute value in each row is positive. Computed from the singular value
+        entry of largest absolute value in each row is positive; for equal
+        eigenvalues see `triangular_where_equal`. Computed from the singular value
         decomposition of √coefs·directionsᵀ in float64, because forming M would lose accuracy. The
         rank is determined up to `RANK_TOLERANCE` with features scaled to equal size, so it does not
         depend on their units. O(J·D·min(J, D)).
@@ -146,15 +144,8 @@ class Metric:
         sizes = np.linalg.norm(scaled, axis=0)
         equal = svdvals(scaled / np.where(sizes > 0, sizes, 1))
         rank = int((equal > RANK_TOLERANCE[dtype.name] * equal[0]).sum())
-        # The eigenvectors of an eigenvalue that occurs several times, as after `shrink`, are not
-        # unique. The order of the features determines them; otherwise rounding would.
-        order = np.arange(1, self.n_features + 1)
-        steps = np.flatnonzero(-np.diff(roots[:rank]) > EQUAL_TOLERANCE * roots[0])
-        for group in np.split(np.arange(rank), steps + 1):
-            if len(group) > 1:
-                _, rotation = eigh((rows[group] * order) @ rows[group].T)
-                rows[group] = rotation.T @ rows[group]
-        return (fix_signs(rows[:rank].T).T * roots[:rank, None]).astype(dtype)
+        rows = triangular_where_equal(rows[:rank] * roots[:rank, None])
+        return fix_signs(rows.T).T.astype(dtype)
 
     @property
     def eigenvalues(self) -> NDArray:
@@ -361,6 +352,23 @@ def pair_distances(
             i, j = pairs[batch].T
             squares[batch] += row_norms(points[i] - points[j], squared=True)
     return squares if squared else np.sqrt(squares)
+
+
+def triangular_where_equal(rows: NDArray, tolerance: float = 1e-6) -> NDArray:
+    """Replace rows of equal length by a triangular matrix R with the same RᵀR.
+
+    Rounding determines the eigenvectors of equal eigenvalues, but not R: its first row has all
+    features, the second all but the first, and so on. `rows` are orthogonal, by decreasing length;
+    lengths count as equal if they differ by at most this share.
+
+    >>> triangular_where_equal(np.array([[0.6, 0.8], [0.8, -0.6]])).round(6) + 0.0
+    array([[-1.,  0.],
+           [ 0., -1.]])
+    """
+    lengths = np.linalg.norm(rows, axis=1)
+    ends = 1 + np.flatnonzero(np.diff(lengths) < -tolerance * lengths[:-1])
+    groups = np.split(rows, ends)
+    return np.vstack([each if len(each) < 2 else np.linalg.qr(each).R for each in groups])
 
 
 def fix_signs(vectors: NDArray) -> NDArray:

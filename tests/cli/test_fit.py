@@ -122,14 +122,23 @@ def test_choose_matches_the_estimator(
 ) -> None:
     said = call(capsys, "fit", data, "-l", "kind", "-o", tmp_path / "m", "--choose")
     assert said.code == 0
-    lines = said.err.splitlines()
-    assert len(lines) == 6
-    assert "init none" in lines[1]
-    assert "init whiten, neighbors 5/10" in lines[4]
-    assert "{" not in said.err + said.out
+    lines = [line for line in said.err.splitlines() if line.startswith("fold ")]
+    assert len(lines) == 12
+    assert "fold 1 of 3, candidate 2 of 4, {'init': 'scale'}: score" in lines[1]
     expected = BoostMetricCV(random_state=0).fit(*made_points())
     np.testing.assert_allclose(Metric.load(tmp_path / "m").matrix, expected.metric_.matrix)
-    assert f"{100 * expected.best_error_:.1f}% error on held-out points" in said.out
+    assert f"score {expected.best_score_:.3f} on held-out data. Chosen: init" in said.out
+
+
+@pytest.mark.slow
+def test_choose_from_comparisons(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    triplets = made_triplets(tmp_path / "t.npy")
+    options = ["--choose", "--components", "2", "--drop", "kind"]
+    said = result(capsys, "fit", data, "-c", triplets, "-o", tmp_path / "m", *options)
+    assert "Learned a metric of rank 2" in said
+    assert "shrinkage" in said
 
 
 def test_fit_from_svmlight_uses_its_labels(

@@ -1,85 +1,52 @@
 from __future__ import annotations
 
 import logging
-import math
+import os
+import signal
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import SIMPLE, read_only, simple_learner
+from conftest import SIMPLE, read_only
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from sklearn.base import clone
-from sklearn.datasets import load_wine
+from sklearn.datasets import load_iris, load_wine
+from sklearn.model_selection import KFold
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from boostmetric import (
-    BoostMetric,
-    BoostMetricCV,
-    Comparisons,
-    Logistic,
-    NotANumberError,
-    Status,
-)
-from boostmetric.estimators import cv
-from boostmetric.estimators.cv import RECIPE
-from boostmetric.estimators.early_stopping import hold_out_points
+from boostmetric import BoostMetric, BoostMetricCV, CheckpointError, Comparisons
+from boostmetric.estimators import cv_search, listening
 from boostmetric.estimators.initial import starting_transformation
+from boostmetric.estimators.training_data import TrainingData
 
 Data = tuple[NDArray, NDArray]
 
 FEW: dict[str, Any] = {**SIMPLE, "max_iter": 5}
 
-CANDIDATES: tuple[dict[str, Any], ...] = (
-    {**SIMPLE, "max_iter": 12, "directions_per_step": 1},
-    {
-        **SIMPLE,
-        "init": "scale",
-        "loss": "exponential",
-        "max_iter": 6,
-        "directions_per_step": 1,
-        "n_passes": 2,
-    },
-    {**SIMPLE, "init": "lda", "max_iter": 3, "directions_per_step": 1},
-)
-
-SHORT = BoostMetricCV([FEW, {**FEW, "init": "lda", "max_iter": 3, "n_passes": 2}], n_splits=2)
-WITH_RECIPE = BoostMetricCV([{**each, "max_iter": 10} for each in RECIPE], n_splits=1)
+SHORT = BoostMetricCV([FEW, {**FEW, "init": "lda", "max_iter": 3, "n_passes": 2}], cv=2)
 
 CHECKS = [
     pytest.param(estimator, check, marks=marks, id=f"{name}-{check.func.__name__}")
     for name, given, marks in (
         ("short", SHORT, ()),
-        ("recipe", WITH_RECIPE, pytest.mark.slow),
+        ("default", BoostMetricCV(), pytest.mark.slow),
     )
     for estimator, check in estimator_checks_generator(given)
 ]
 
 
 @pytest.mark.parametrize(("estimator", "check"), CHECKS)
-@pytest.mark.filterwarnings("ignore:points of class:UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore:No direction", "ignore:Points of class", "ignore:cv=. holds out nothing"
+)
 def test_scikit_learn_checks(
     estimator: BoostMetricCV, check: Callable[[BoostMetricCV], None]
 ) -> None:
     check(estimator)
-
-
-@pytest.fixture
-def without_margin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Choose the lowest error, however small the difference."""
-    monkeypatch.setattr(cv, "STANDARD_ERRORS", 0.0)
-
-
-@pytest.fixture
-def validation(blobs: Data) -> Data:
-    """More points of the same distribution as the blobs."""
-    rng = np.random.default_rng(1)
-    y = rng.permutation(np.arange(75) % 3)
-    X = rng.normal(size=(75, 5)) * [1, 1, 2, 2, 2]
-    X[:, :2] += 1.5 * np.array([[0, 0], [1, 0], [0, 1]])[y]
-    read_only(X, y)
-    return X, y
 
 
 @pytest.fixture
@@ -92,323 +59,364 @@ def apart(rng: np.random.Generator) -> Data:
     return X, y
 
 
-def n_wrong(A: NDArray, a: NDArray, B: NDArray, b: NDArray, k: int) -> int:
-    """Count the rows of B that their k nearest rows of A misclassify; ties go to the nearest."""
-    wrong = 0
-    for x, label in zip(B, b, strict=True):
+def share_right(A: NDArray, a: NDArray, B: NDArray, b: NDArray, k: int, w: NDArray) -> float:
+    """The share of rows of B that their k nearest rows of A classify; the smallest of ties."""
+    right = 0.0
+    for x, label, weight in zip(B, b, w, strict=True):
         nearest = a[np.argsort(np.sum((A - x) ** 2, axis=1), kind="stable")[:k]].tolist()
         votes = Counter(nearest)
-        wrong += max(nearest, key=lambda each: votes[each]) != label
-    return wrong
+        right += weight * (max(sorted(votes), key=votes.__getitem__) == label)
+    return float(right / w.sum())
 
 
-def splits_of(X: NDArray, y: NDArray, n: int, fraction: float, seed: int) -> list[Any]:
-    rng, rows = np.random.RandomState(seed), np.arange(len(y))
-    held_out = [hold_out_points(y, np.ones(len(y)), fraction, rng) for _ in range(n)]
-    return [
-        (X[rest], y[rest], X[out], y[out]) for out in held_out for rest in [np.setdiff1d(rows, out)]
+@pytest.mark.parametrize("with_weights", [False, True])
+@pytest.mark.parametrize("init", [None, "scale", "whiten", "lda"])
+def test_scores_match_brute_force(init: str | None, with_weights: bool, blobs: Data) -> None:
+    X, y = blobs
+    weights = np.random.default_rng(0).integers(0, 3, len(X)).astype(float)
+    given = {"sample_weight": weights} if with_weights else {}
+    if not with_weights:
+        weights = np.ones(len(X))
+    candidate, shrinkages = {**FEW, "init": init}, [0.0, 0.3, 1.0]
+    splits = list(KFold(3).split(X))
+    search = BoostMetricCV([candidate], shrinkages=shrinkages, cv=splits, n_neighbors=5)
+    results = search.fit(X, y, **given).cv_results_
+    for number, (train, test) in enumerate(splits):
+        train = train[weights[train] > 0]
+        part = X[train], y[train], weights[train]
+        L = starting_transformation(init, *part)
+        L = np.eye(5) if L is None else L
+        learner = BoostMetric(**{**candidate, "init": None}).fit(
+            part[0] @ L.T, part[1], sample_weight=part[2]
+        )
+        M = learner.get_mahalanobis_matrix()
+        for s, score in zip(shrinkages, results[f"split{number}_test_score"], strict=True):
+            shrunk = (1 - s) * M + s * np.trace(M) / len(M) * np.eye(len(M))
+            # only for the Cholesky decomposition, in case of a singular M
+            A = np.linalg.cholesky(shrunk + 1e-12 * np.eye(len(M))).T @ L
+            known = X[train] @ A.T
+            expected = share_right(known, part[1], X[test] @ A.T, y[test], 5, weights[test])
+            assert score == pytest.approx(expected)
+
+
+def test_result_is_the_shrunk_metric_of_all_points(blobs: Data) -> None:
+    X, y = blobs
+    search = BoostMetricCV([{**FEW, "init": "scale"}], shrinkages=[0.3]).fit(X, y)
+    L = starting_transformation("scale", X)
+    assert L is not None
+    M = BoostMetric(**FEW).fit(X @ L.T, y).get_mahalanobis_matrix()
+    expected = L.T @ (0.7 * M + 0.3 * np.trace(M) / 5 * np.eye(5)) @ L
+    np.testing.assert_allclose(search.get_mahalanobis_matrix(), expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(search.transform(X), X @ search.components_.T)
+
+
+def test_candidates_may_have_their_own_shrinkage(blobs: Data) -> None:
+    X, y = blobs
+    candidates = [{**FEW, "shrinkage": 0.7}, {"init": "lda", "shrinkage": 1}]
+    search = BoostMetricCV(candidates, random_state=0).fit(X, y)
+    assert [each["shrinkage"] for each in search.cv_results_["params"]] == [0.7, 1.0]
+    search = BoostMetricCV(candidates[1:]).fit(X, y)
+    L = starting_transformation("lda", X, y)
+    assert L is not None
+    np.testing.assert_allclose(search.get_mahalanobis_matrix(), L.T @ L, atol=1e-12)
+
+
+def test_results_have_the_format_of_scikit_learn(blobs: Data) -> None:
+    candidates = [FEW, {**FEW, "loss": "exponential", "alpha": 0.1}, {"max_iter": 3}]
+    search = BoostMetricCV(candidates, shrinkages=[0, 0.5], random_state=0).fit(*blobs)
+    results = search.cv_results_
+    expected = [{**each, "shrinkage": s} for each in candidates for s in (0.0, 0.5)]
+    assert results["params"] == expected
+    assert results["param_alpha"].mask.tolist() == [False] * 4 + [True] * 2
+    assert results["param_alpha"].compressed().tolist() == [1e-7, 1e-7, 0.1, 0.1]
+    scores = np.array([results[f"split{number}_test_score"] for number in range(3)])
+    np.testing.assert_allclose(results["mean_test_score"], scores.mean(axis=0))
+    np.testing.assert_allclose(results["std_test_score"], scores.std(axis=0))
+    means = results["mean_test_score"]
+    assert results["rank_test_score"].tolist() == [
+        1 + (means > mean + 1e-9).sum() for mean in means
     ]
+    assert (results["mean_fit_time"] > 0).all()
+    assert search.best_params_ == expected[search.best_index_]
+    assert search.best_score_ == means.max()
 
 
-def evaluations(n_iter: int) -> list[int]:
-    """The numbers of directions at which a pass of `n_iter` directions is evaluated."""
-    numbers = [1]
-    while numbers[-1] < n_iter:
-        numbers.append(min(n_iter, math.ceil(1.4 * numbers[-1])))
-    return numbers
+def test_first_of_equal_scores_is_chosen(apart: Data) -> None:
+    candidates = [FEW, {**FEW, "init": "scale"}]
+    for given in ([0.1, 1], [1, 0.1]):
+        search = BoostMetricCV(candidates, shrinkages=given, random_state=0).fit(*apart)
+        assert search.best_params_ == {**FEW, "shrinkage": given[0]}
+    np.testing.assert_allclose(search.get_mahalanobis_matrix(), np.eye(4), atol=1e-12)
 
 
-def exhaustive(candidate: dict[str, Any], splits: list[Any], k: int) -> tuple[Any, ...]:
-    """Error, stops and curves of a candidate, with one fit per number of directions."""
-    options = {name: each for name, each in candidate.items() if name not in ("n_passes", "init")}
-    total = sum(len(split[3]) for split in splits)
-
-    def pooled(maps: list[NDArray]) -> float:
-        each = zip(splits, maps, strict=True)
-        return sum(n_wrong(A @ L.T, a, B @ L.T, b, k) for (A, a, B, b), L in each) / total
-
-    init = candidate.get("init")
-    starts = [starting_transformation(init, A, a) for A, a, _, _ in splits]
-    maps = [np.eye(splits[0][0].shape[1]) if L is None else L for L in starts]
-    error, stops, curves = pooled(maps), [], []
-    for _ in range(candidate.get("n_passes", 1)):
-        fitted = []
-        for (A, a, _, _), L in zip(splits, maps, strict=True):
-            learner = BoostMetric(**{**options, "init": L, "n_passes": 1})
-            numbers = evaluations(learner.fit(A, a).n_iter_)
-            fits = [clone(learner).set_params(max_iter=n).fit(A, a).components_ for n in numbers]
-            fitted.append(dict(zip(numbers, fits, strict=True)))
-        images = {
-            stop: [each[max(n for n in each if n <= stop)] for each in fitted]
-            for stop in sorted(set().union(*fitted))
-        }
-        curve = {stop: pooled(each) for stop, each in images.items()}
-        curves.append(curve)
-        best = min(curve, key=curve.__getitem__)
-        if curve[best] >= error:
-            break
-        error, maps = curve[best], images[best]
-        stops.append(best)
-    return error, tuple(stops), curves
+@pytest.mark.parametrize("load", [load_iris, load_wine])
+def test_default_is_not_worse_than_euclidean_distance_on_held_out_folds(load: Any) -> None:
+    search = BoostMetricCV(random_state=0).fit(*load(return_X_y=True))
+    results = search.cv_results_
+    inits = [each["init"] for each in results["params"]]
+    assert inits == [None, None, "scale", "scale", "whiten", "whiten", "lda"]
+    start = results["param_shrinkage"] == 1.0
+    assert search.best_score_ >= results["mean_test_score"][start].max()
 
 
-@pytest.mark.usefixtures("without_margin")
-@pytest.mark.parametrize(
-    ("seed", "n_neighbors", "fraction"),
-    [(0, 3, 0.2), pytest.param(1, 1, 0.3, marks=pytest.mark.slow)],
-)
-def test_choice_equals_exhaustive_search(
-    seed: int, n_neighbors: int, fraction: float, blobs: Data
-) -> None:
+def test_folds_contain_every_class_but_leave_two_points() -> None:
+    y = np.repeat([0, 1, 2, 3], [30, 9, 3, 2])
+    data = TrainingData(np.arange(44.0)[:, None], y, weights=np.r_[0.0, np.ones(43)])
+    splits = cv_search.draw_splits(data, 3, np.random.RandomState(0))
+    assert len(splits) == 3
+    assert sorted(np.concatenate([test for _, test in splits])) == list(range(1, 42))
+    for train, test in splits:
+        assert sorted(np.r_[train, test]) == list(range(44))
+        counts = np.bincount(y[test], minlength=4)
+        assert counts[0] in (9, 10)
+        assert counts[1:].tolist() == [3, 1, 0]
+
+
+def test_equal_points_are_in_the_same_fold() -> None:
+    X, y = np.repeat(np.arange(12.0), 3)[:, None], np.repeat([0, 1], 18)
+    splits = cv_search.draw_splits(TrainingData(X, y), 3, np.random.RandomState(0))
+    for train, test in splits:
+        assert not set(X[train, 0]) & set(X[test, 0])
+        assert np.bincount(y[test]).tolist() == [6, 6]
+
+
+def test_first_candidate_is_used_if_nothing_can_be_held_out() -> None:
+    X = np.arange(8.0).reshape(4, 2) ** 2
+    for given in ({"y": [0, 0, 1, 1]}, {"comparisons": [[0, 1, 2]]}):
+        with pytest.warns(UserWarning, match="cv=3 holds out nothing"):
+            search = BoostMetricCV([{**FEW, "n_neighbors": 1}]).fit(X, **given)
+        assert search.best_params_["shrinkage"] == 0.1
+        assert np.isnan(search.best_score_)
+        assert search.components_.shape == (2, 2)
+
+
+def made_triplets(X: NDArray, y: NDArray, m: int) -> NDArray:
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, len(X), (50 * m, 3))
+    valid = (y[rows[:, 0]] == y[rows[:, 1]]) & (y[rows[:, 0]] != y[rows[:, 2]])
+    return rows[valid & (rows[:, 0] != rows[:, 1])][:m]
+
+
+def test_comparisons_are_held_out(blobs: Data) -> None:
     X, y = blobs
-    splits = splits_of(X, y, 3, fraction, seed)
-    expected = [exhaustive(candidate, splits, n_neighbors) for candidate in CANDIDATES]
-    learner = BoostMetricCV(
-        CANDIDATES,
-        n_splits=3,
-        validation_fraction=fraction,
-        n_neighbors=n_neighbors,
-        random_state=seed,
-    ).fit(X, y)
-    for trial, candidate, (error, stops, curves) in zip(
-        learner.trials_, CANDIDATES, expected, strict=True
+    triplets = made_triplets(X, y, 200)
+    search = BoostMetricCV(shrinkages=[0, 0.4], random_state=0)
+    search.fit(X, comparisons=Comparisons.from_triplets(triplets, gaps=0.1))
+    results = search.cv_results_
+    assert [each["init"] for each in results["params"]] == [None, None, "scale", "scale"]
+    data = TrainingData(X, comparisons=Comparisons.from_triplets(triplets))
+    for number, (train, test) in enumerate(
+        cv_search.draw_splits(data, 3, np.random.RandomState(0))
     ):
-        assert trial.candidate == candidate
-        assert trial.error == pytest.approx(error)
-        assert trial.stops == stops
-        assert [list(curve) for curve in trial.curves] == [list(curve) for curve in curves]
-        for found, curve in zip(trial.curves, curves, strict=True):
-            assert list(found.values()) == pytest.approx(list(curve.values()))
-    best = int(np.argmin([error for error, _, _ in expected]))
-    assert learner.best_params_ == CANDIDATES[best]
-    assert learner.stops_ == expected[best][1]
-    assert learner.best_error_ == pytest.approx(expected[best][0])
-    assert any(len(stops) > 0 for _, stops, _ in expected)
+        learned = Comparisons.from_triplets(triplets[train], gaps=0.1)
+        M = BoostMetric(init=None).fit(X, comparisons=learned).get_mahalanobis_matrix()
+        M = 0.6 * M + 0.4 * np.trace(M) / 5 * np.eye(5)
+        a, b, c = X[triplets[test].T]
+        far, near = (np.sum((a - other) @ M * (a - other), axis=1) for other in (c, b))
+        expected = np.mean(far - near > 0.1)
+        assert results[f"split{number}_test_score"][1] == pytest.approx(expected)
+    assert search.score(X, comparisons=triplets) > 0.6
 
 
-@pytest.mark.parametrize("candidate", CANDIDATES)
-def test_chosen_candidate_is_fitted_on_all_points(candidate: dict[str, Any], blobs: Data) -> None:
+def test_comparisons_of_held_out_points_are_dropped(blobs: Data) -> None:
     X, y = blobs
-    learner = BoostMetricCV([candidate], n_splits=2, random_state=0).fit(X, y)
-    options = {name: each for name, each in candidate.items() if name != "n_passes"}
-    L = starting_transformation(options.pop("init", None), X, y)
-    for stop in learner.stops_:
-        of_pass = {**options, "init": L, "max_iter": stop, "n_passes": 1}
-        L = BoostMetric(**of_pass).fit(X, y).components_
-    M = np.eye(5) if L is None else L.T @ L
-    np.testing.assert_allclose(learner.get_mahalanobis_matrix(), M, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(learner.transform(X), X @ learner.components_.T)
+    triplets = np.array([[0, 3, 1], [6, 9, 2], [0, 6, 1]])
+    data = TrainingData(X, y, comparisons=Comparisons.from_triplets(triplets))
+    rest = cv_search.part(data, np.setdiff1d(np.arange(len(y)), [9]))
+    assert rest.comparisons is not None
+    assert len(rest.comparisons) == 2
+    assert 9 not in rest.comparisons.pairs
+    assert rest.weights is not None
+    assert np.flatnonzero(rest.weights == 0).tolist() == [9]
+    rest = cv_search.part(data, np.arange(10, len(y)))
+    assert rest.comparisons is None
 
 
-@pytest.mark.usefixtures("without_margin")
-def test_validation_points_are_not_learned_from(blobs: Data, validation: Data) -> None:
+def test_score_has_the_meaning_of_boostmetric(blobs: Data) -> None:
     X, y = blobs
-    X_val, y_val = validation
-    rng = np.random.default_rng(0)
-    stops = set()
-    for labels in (y_val, *(rng.permutation(y_val) for _ in range(3))):
-        learner = BoostMetricCV([CANDIDATES[0]], n_splits=0)
-        learner.fit(X, y, X_val=X_val, y_val=labels)
-        error, expected, _ = exhaustive(CANDIDATES[0], [(X, y, X_val, labels)], 3)
-        assert learner.best_error_ == pytest.approx(error)
-        assert learner.stops_ == expected
-        M = np.eye(5)
-        for stop in learner.stops_:
-            alone = simple_learner(max_iter=stop, directions_per_step=1).fit(X, y)
-            M = alone.get_mahalanobis_matrix()
-        np.testing.assert_allclose(learner.get_mahalanobis_matrix(), M, rtol=1e-9, atol=1e-9)
-        stops.add(learner.stops_)
-    assert len(stops) > 1
+    search = BoostMetricCV([{**FEW, "n_neighbors": (2, 4)}], shrinkages=[0]).fit(X, y)
+    expected = BoostMetric(**{**FEW, "n_neighbors": (2, 4)}).fit(X, y).score(X, y)
+    assert search.score(X, y) == expected
 
 
-@pytest.mark.usefixtures("without_margin")
-def test_splits_are_added_to_validation_points(blobs: Data, validation: Data) -> None:
-    X, y = blobs
-    splits = [(X, y, *validation), *splits_of(X, y, 2, 0.2, 0)]
-    error, stops, _ = exhaustive(CANDIDATES[0], splits, 3)
-    learner = BoostMetricCV([CANDIDATES[0]], n_splits=2, random_state=0)
-    learner.fit(X, y, X_val=validation[0], y_val=validation[1])
-    assert learner.best_error_ == pytest.approx(error)
-    assert learner.stops_ == stops
+def test_sparse_points_give_the_result_of_dense_ones(rng: np.random.Generator) -> None:
+    X = rng.normal(size=(90, 6)) * (rng.uniform(size=(90, 6)) < 0.4)
+    y = (X[:, 0] > X[:, 1]).astype(int)
+    candidates = [{**FEW, "init": init} for init in (None, "scale")]
+    dense = BoostMetricCV(candidates, random_state=0).fit(X, y)
+    sparse = BoostMetricCV(candidates, random_state=0).fit(csr_array(X), y)
+    np.testing.assert_allclose(
+        sparse.cv_results_["mean_test_score"], dense.cv_results_["mean_test_score"]
+    )
+    np.testing.assert_allclose(
+        sparse.get_mahalanobis_matrix(), dense.get_mahalanobis_matrix(), rtol=1e-6, atol=1e-9
+    )
+    default = BoostMetricCV(random_state=0).fit(csr_array(X), y)
+    assert {each["init"] for each in default.cv_results_["params"]} == {None, "scale"}
 
 
-@pytest.mark.parametrize(
-    ("n", "n_validation", "expected"),
-    [(120, 0, 10), (120, 75, 10), (120, 1990, 1), (120, 2000, 0), (2000, 0, 5)],
-)
-def test_default_number_of_splits(
-    n: int, n_validation: int, expected: int, monkeypatch: pytest.MonkeyPatch
+def test_multilabel_score_is_the_share_of_neighbors_with_a_common_label(
+    rng: np.random.Generator,
 ) -> None:
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(n, 2)), np.arange(n) % 2
-    X_val, y_val = rng.normal(size=(n_validation, 2)), np.arange(n_validation) % 2
-    made: list[int] = []
-
-    def counting(*arguments: Any) -> NDArray:
-        made.append(1)
-        return hold_out_points(*arguments)
-
-    monkeypatch.setattr("boostmetric.estimators.cv.hold_out_points", counting)
-    given = {"X_val": X_val, "y_val": y_val} if n_validation else {}
-    BoostMetricCV([{"max_iter": 1, "n_neighbors": 1}], random_state=0).fit(X, y, **given)
-    assert len(made) == expected
+    X = rng.normal(size=(60, 4))
+    Y = (X[:, :3] + 0.3 * rng.normal(size=(60, 3)) > 0).astype(int)
+    splits = list(KFold(3).split(X))
+    search = BoostMetricCV([FEW], shrinkages=[1], cv=splits).fit(X, Y)
+    for number, (train, test) in enumerate(splits):
+        like = []
+        for row in test:
+            nearest = train[np.argsort(np.sum((X[train] - X[row]) ** 2, axis=1))[:3]]
+            like.append(np.mean((Y[nearest] * Y[row]).sum(axis=1) > 0))
+        assert search.cv_results_[f"split{number}_test_score"][0] == pytest.approx(np.mean(like))
 
 
-@pytest.mark.parametrize(
-    ("init", "judged"),
-    [(None, False), ("scale", True), ("lda", False), ("array", False), ("array", True)],
-)
-def test_best_starting_transformation_is_kept(init: str | None, judged: bool, apart: Data) -> None:
-    X, y = apart
-    L = np.array([[1.0, 2, 0, 0], [3, -1, 0, 1]]) if init == "array" else None
-    start = starting_transformation(init if L is None else L, X, y)
-    candidate = {**FEW, "init": init if L is None else L}
-    given = {"X_val": X + 0.1, "y_val": y} if judged else {}
-    learner = BoostMetricCV([candidate], n_splits=2, random_state=0).fit(X, y, **given)
-    assert (learner.stops_, learner.best_error_) == ((), 0.0)
-    M = np.eye(4) if start is None else start.T @ start
-    np.testing.assert_allclose(learner.get_mahalanobis_matrix(), M, rtol=1e-9, atol=1e-12)
+def test_many_features_are_not_shrunk(blobs: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boostmetric.estimators.cv.MAX_FEATURES", 4)
+    assert BoostMetricCV([FEW]).fit(*blobs).best_params_["shrinkage"] == 0
 
 
-def test_first_of_equal_candidates_is_chosen(apart: Data) -> None:
-    learner = BoostMetricCV([{**FEW, "init": "scale"}, FEW], n_splits=2, random_state=0)
-    assert learner.fit(*apart).best_params_ == {**FEW, "init": "scale"}
-    learner = BoostMetricCV([FEW, {**FEW, "init": "scale"}], n_splits=2, random_state=0)
-    assert learner.fit(*apart).best_params_ == FEW
+def test_at_most_max_queries_are_classified(blobs: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cv_search, "MAX_QUERIES", 7)
+    monkeypatch.setattr(cv_search, "BLOCK_ENTRIES", 200)
+    scores = BoostMetricCV([FEW]).fit(*blobs).cv_results_["split0_test_score"]
+    np.testing.assert_allclose(7 * scores, np.round(7 * scores), atol=1e-9)
+
+
+def test_n_components_limits_the_rank(blobs: Data) -> None:
+    search = BoostMetricCV([FEW], shrinkages=[0.5], n_components=2, random_state=0).fit(*blobs)
+    whole = clone(search).set_params(n_components=None).fit(*blobs)
+    assert whole.components_.shape == (5, 5)
+    np.testing.assert_allclose(search.components_, whole.components_[:2])
+
+
+def test_float32_is_kept(blobs: Data) -> None:
+    X, y = blobs
+    for init in (None, "scale", "whiten"):
+        search = BoostMetricCV([{**FEW, "init": init}]).fit(X.astype(np.float32), y)
+        assert search.components_.dtype == np.float32
+
+
+def test_labels_may_be_text(blobs: Data) -> None:
+    X, y = blobs
+    search = BoostMetricCV([FEW], random_state=0)
+    numbers = clone(search).fit(X, y)
+    texts = search.fit(X, np.array(["one", "three", "two"])[y])
+    np.testing.assert_array_equal(numbers.components_, texts.components_)
 
 
 def test_random_state_determines_the_result(blobs: Data) -> None:
-    def fitted(seed: int) -> BoostMetricCV:
-        return BoostMetricCV(CANDIDATES, n_splits=2, random_state=seed).fit(*blobs)
+    def scores(seed: int) -> list[float]:
+        search = BoostMetricCV([FEW], random_state=seed).fit(*blobs)
+        return search.cv_results_["split0_test_score"].tolist()
 
-    first, second, other = fitted(0), fitted(0), fitted(1)
-    np.testing.assert_array_equal(first.components_, second.components_)
-    assert [trial.curves for trial in first.trials_] == [trial.curves for trial in second.trials_]
-    assert [trial.curves for trial in first.trials_] != [trial.curves for trial in other.trials_]
-
-
-def test_recipe_is_the_default(blobs: Data, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = tuple({**candidate, "max_iter": 3} for candidate in RECIPE)
-    monkeypatch.setattr("boostmetric.estimators.cv.RECIPE", short)
-    learner = BoostMetricCV(n_splits=1, random_state=0).fit(*blobs)
-    assert [dict(trial.candidate) for trial in learner.trials_] == list(short)
-    assert learner.best_params_ in short
-    assert learner.get_params()["candidates"] is None
+    assert scores(0) == scores(0)
+    assert scores(0) != scores(1)
 
 
-def test_float32_is_kept(blobs: Data, validation: Data) -> None:
-    X, y = blobs
-    for candidate in CANDIDATES:
-        learner = BoostMetricCV([candidate], n_splits=1, random_state=0)
-        for given in ({}, {"X_val": validation[0], "y_val": validation[1]}):
-            learner.fit(X.astype(np.float32), y, **given)
-            assert learner.components_.dtype == np.float32
-            assert learner.transform(X.astype(np.float32)).dtype == np.float32
-
-
-def test_labels_may_be_text(blobs: Data, validation: Data) -> None:
-    names = np.array(["one", "two", "three"])
-    (X, y), (X_val, y_val) = blobs, validation
-
-    def fitted(y: NDArray, y_val: NDArray) -> BoostMetricCV:
-        learner = BoostMetricCV(CANDIDATES[:2], n_splits=1, random_state=0)
-        return learner.fit(X, y, X_val=X_val, y_val=y_val)
-
-    # Names in the order of the numbers, because splits depend on the order of the classes.
-    numbers, texts = fitted(y, y_val), fitted(np.sort(names)[y], np.sort(names)[y_val])
-    np.testing.assert_array_equal(numbers.components_, texts.components_)
-    assert numbers.best_error_ == texts.best_error_
-
-
-def test_validation_points_may_be_few_and_of_one_class(blobs: Data, validation: Data) -> None:
-    X_val, y_val = validation
-    rows = np.r_[np.flatnonzero(y_val == 0), np.flatnonzero(y_val == 1)[:1]]
-    learner = BoostMetricCV([FEW], n_splits=0)
-    for chosen in (rows, rows[:5], rows[:1]):
-        learner.fit(*blobs, X_val=X_val[chosen], y_val=y_val[chosen])
-        assert round(learner.best_error_ * len(chosen), 9) in range(len(chosen) + 1)
-
-
-@pytest.fixture
-def mined(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Numbers of targets and impostors of every neighbor search."""
-    calls: list[tuple[int, int]] = []
-    original = Comparisons.from_labels
-
-    def counting(
-        X: NDArray, y: NDArray, n_targets: int, n_impostors: int, **options: Any
-    ) -> Comparisons:
-        calls.append((n_targets, n_impostors))
-        return original(X, y, n_targets, n_impostors, **options)
-
-    monkeypatch.setattr(Comparisons, "from_labels", counting)
-    return calls
-
-
-@pytest.mark.parametrize(
-    ("candidates", "expected"),
-    [
-        ([FEW, {**FEW, "loss": "exponential"}, {**FEW, "alpha": 0.1}], 1),
-        ([FEW, {**FEW, "n_neighbors": 3}, {**FEW, "n_neighbors": (3, 3)}], 1),
-        ([FEW, {**FEW, "n_neighbors": 2}, {**FEW, "n_neighbors": (2, 3)}], 3),
-        ([FEW, {**FEW, "init": "scale"}, {**FEW, "init": "scale", "loss": "exponential"}], 2),
-        ([{**FEW, "init": np.eye(5)}, {**FEW, "init": 2 * np.eye(5)}], 2),
-        ([FEW, {**FEW, "index": "faiss"}], 2),
-    ],
-)
-def test_candidates_share_the_first_neighbor_search(
-    candidates: list[dict[str, Any]],
-    expected: int,
-    mined: list[tuple[int, int]],
-    blobs: Data,
-    validation: Data,
-) -> None:
-    if "index" in candidates[-1]:
-        pytest.importorskip("faiss")
-    learner = BoostMetricCV(candidates, n_splits=0)
-    learner.fit(*blobs, X_val=validation[0], y_val=validation[1])
-    assert len(mined) == expected
-
-
-def test_shared_neighbors_do_not_change_the_result(blobs: Data) -> None:
-    candidates = [{**FEW, "loss": loss, "n_passes": 2} for loss in ("logistic", "exponential")]
-    together = BoostMetricCV(candidates, n_splits=2, random_state=0).fit(*blobs)
-    for trial, candidate in zip(together.trials_, candidates, strict=True):
-        (alone,) = BoostMetricCV([candidate], n_splits=2, random_state=0).fit(*blobs).trials_
-        assert alone.curves == trial.curves
-
-
-def test_trial_has_times_and_pass_summaries(blobs: Data) -> None:
-    candidate = {**SIMPLE, "max_iter": 4, "directions_per_step": 2, "tol": 0.0}
-    learner = BoostMetricCV([candidate], n_splits=2, random_state=0).fit(*blobs)
-    (trial,) = learner.trials_
-    (done,) = trial.passes
-    assert (done.n_iter, done.n_directions, done.status.name) == (2, 4, "MAX_ITER")
-    assert min(trial.seconds) > 0
-
-
-def test_pass_ends_after_three_evaluations_without_progress() -> None:
-    rng = np.random.default_rng(0)  # labels that are independent of the points
-    X, y = rng.normal(size=(60, 20)), np.arange(60) % 3
-    X_val, y_val = rng.normal(size=(200, 20)), np.arange(200) % 3
-    candidate = {**SIMPLE, "loss": "exponential", "directions_per_step": 1}
-    learner = BoostMetricCV([candidate], n_splits=0)
-    (trial,) = learner.fit(X, y, X_val=X_val, y_val=y_val).trials_
-    (curve,) = trial.curves[:1]
-    best = min(curve, key=curve.__getitem__)
-    assert sum(number > max(best, 24) for number in curve) == 3
-    assert list(curve) == evaluations(max(curve))
-    assert trial.passes[0].status is Status.STOPPED
-    assert max(curve) < 500
-
-
-def test_verbose_logs_each_candidate(blobs: Data, caplog: pytest.LogCaptureFixture) -> None:
+def test_verbose_logs_each_fit(blobs: Data, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="boostmetric"):
-        BoostMetricCV([FEW, FEW], n_splits=1).fit(*blobs)
+        BoostMetricCV([FEW]).fit(*blobs)
         assert caplog.records == []
-        BoostMetricCV([FEW, FEW], n_splits=1, verbose=1).fit(*blobs)
-    assert len(caplog.records) == 2
-    assert "error 0." in caplog.text
+        BoostMetricCV([FEW, {"max_iter": 2}], cv=2, verbose=1).fit(*blobs)
+    assert len(caplog.records) == 4
+    assert "fold 2 of 2, candidate 2 of 2, {'max_iter': 2}: score 0." in caplog.text
+    assert "s left" in caplog.text
+
+
+class Interrupting(BoostMetricCV):
+    """Is interrupted before a given fit."""
+
+    n_fits, last = 0, 4
+
+    def _learn(self, *arguments: Any) -> Any:
+        type(self).n_fits += 1
+        if type(self).n_fits == self.last:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super()._learn(*arguments)
+
+
+@pytest.mark.parametrize("last", [4, 2])
+def test_interruption_keeps_the_best_so_far(
+    last: int, blobs: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Interrupting, "n_fits", 0)
+    monkeypatch.setattr(Interrupting, "last", last)
+    candidates = [{**FEW, "init": "scale"}, FEW]
+    search = Interrupting(candidates, random_state=0)
+    with pytest.warns(UserWarning, match=f"interrupted after {last - 1} of 6 fits"):
+        search.fit(*blobs)
+    results = search.cv_results_
+    whole = BoostMetricCV(candidates, random_state=0).fit(*blobs).cv_results_
+    assert np.isnan(results["split2_test_score"]).all()
+    done = slice(None) if last == 4 else slice(2)  # the first fold, or only the first candidate
+    np.testing.assert_array_equal(
+        results["mean_test_score"][done], whole["split0_test_score"][done]
+    )
+    assert search.best_score_ == np.nanmax(results["mean_test_score"])
+    assert search.components_.shape[1] == 5
+
+
+def test_interruption_before_the_first_score_is_raised(
+    blobs: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Interrupting, "n_fits", 0)
+    monkeypatch.setattr(Interrupting, "last", 1)
+    with pytest.raises(KeyboardInterrupt):
+        Interrupting([FEW]).fit(*blobs)
+
+
+def test_listener_ends_the_search(blobs: Data) -> None:
+    class Listener:
+        n_calls = 0
+
+        @property
+        def interrupted(self) -> bool:
+            return self.n_calls > 7
+
+        def __call__(self, progress: Any) -> bool:
+            self.n_calls += 1
+            return False
+
+    search = BoostMetricCV([FEW], shrinkages=[0], random_state=0)
+    with listening(Listener()), pytest.warns(UserWarning, match="after 1 of 3 fits"):
+        search.fit(*blobs)
+    expected = BoostMetric(**FEW).fit(*blobs)  # the last fit is not stopped
+    np.testing.assert_allclose(search.components_, expected.components_)
+
+
+def test_interrupted_search_continues_from_its_checkpoint(
+    blobs: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Interrupting, "n_fits", 0)
+    monkeypatch.setattr(Interrupting, "last", 5)
+    candidates, path = [{**FEW, "init": "scale"}, FEW], tmp_path / "search"
+    with pytest.warns(UserWarning, match="after 4 of 6 fits"):
+        Interrupting(candidates, checkpoint=path, random_state=0).fit(*blobs)
+    monkeypatch.setattr(Interrupting, "n_fits", -100)
+    search = Interrupting(candidates, checkpoint=path, random_state=0).fit(*blobs)
+    assert Interrupting.n_fits == -100 + 2 + 1
+    whole = BoostMetricCV(candidates, random_state=0).fit(*blobs)
+    np.testing.assert_array_equal(search.components_, whole.components_)
+    for name, values in whole.cv_results_.items():
+        if "split" in name:
+            np.testing.assert_array_equal(search.cv_results_[name], values)
+
+
+def test_unfinished_checkpoint_of_another_search_is_rejected(
+    blobs: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = blobs
+    monkeypatch.setattr(Interrupting, "n_fits", 0)
+    monkeypatch.setattr(Interrupting, "last", 2)
+    path = tmp_path / "search"
+    with pytest.warns(UserWarning, match="after 1 of 3 fits"):
+        Interrupting([FEW], checkpoint=path, random_state=0).fit(X, y)
+    with pytest.raises(CheckpointError, match=r"unfinished fit with cv=3 \(now 4\)"):
+        BoostMetricCV([FEW], cv=4, checkpoint=path, random_state=0).fit(X, y)
+    with pytest.raises(CheckpointError, match="of other data"):
+        BoostMetricCV([FEW], checkpoint=path, random_state=0).fit(2 * X, y)
+    with pytest.raises(CheckpointError, match="not a valid checkpoint"):
+        BoostMetric(checkpoint=path).fit(X, y)
 
 
 @pytest.fixture
@@ -418,8 +426,8 @@ def only_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: Any, **options: Any) -> None:
         raise AssertionError("a computation has begun")
 
-    for name in ("hold_out_points", "one_pass", "knn_error", "starting_transformation"):
-        monkeypatch.setattr(cv, name, fail)
+    for name in ("draw_splits", "starting_transformation", "BoostMetric.fit"):
+        monkeypatch.setattr(f"boostmetric.estimators.cv.{name}", fail)
 
 
 @pytest.mark.parametrize(
@@ -431,15 +439,13 @@ def only_checks(monkeypatch: pytest.MonkeyPatch) -> None:
         ([{"loss": "nosuch"}], ValueError, "'loss' parameter"),
         ([{**SIMPLE, "alpha": 1.0}], ValueError, "alpha must be < 1"),
         ([{"nosuch": 1}], ValueError, "nosuch"),
+        ([{"shrinkage": 1.5}], ValueError, "'shrinkage' parameter"),
         (["logistic"], TypeError, "candidates must be dicts.* got str"),
     ],
 )
+@pytest.mark.usefixtures("only_checks")
 def test_invalid_candidates_are_rejected(
-    candidates: list[dict[str, Any]],
-    error: type[Exception],
-    message: str,
-    blobs: Data,
-    only_checks: None,
+    candidates: list[dict[str, Any]], error: type[Exception], message: str, blobs: Data
 ) -> None:
     with pytest.raises(error, match=message):
         BoostMetricCV(candidates).fit(*blobs)
@@ -448,40 +454,38 @@ def test_invalid_candidates_are_rejected(
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"n_splits": 0},
-        {"n_splits": 1.5},
-        {"validation_fraction": 0.0},
-        {"validation_fraction": 1.0},
+        {"cv": 1},
+        {"cv": True},
+        {"shrinkages": []},
+        {"shrinkages": [0.5, 1.5]},
+        {"shrinkages": "all"},
         {"n_neighbors": 0},
+        {"n_components": 0},
+        {"n_jobs": 0},
         {"verbose": -1},
     ],
 )
-def test_invalid_parameters_are_rejected(
-    parameters: dict[str, Any], blobs: Data, only_checks: None
-) -> None:
-    ((name, value),) = parameters.items()
-    with pytest.raises(ValueError, match=f"'{name}' parameter must be .* Got {value!r} instead"):
+@pytest.mark.usefixtures("only_checks")
+def test_invalid_parameters_are_rejected(parameters: dict[str, Any], blobs: Data) -> None:
+    ((name, _),) = parameters.items()
+    with pytest.raises(ValueError, match=f"'{name}' parameter must be .* Got .* instead"):
         BoostMetricCV([FEW], **parameters).fit(*blobs)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("parameters", "message"),
     [
-        (lambda X, y: {"X_val": X}, "y_val"),
-        (lambda X, y: {"y_val": y}, "X_val"),
-        (lambda X, y: {"X_val": X[:, :4], "y_val": y}, "X has 4 features"),
-        (lambda X, y: {"X_val": X[:-1], "y_val": y}, "inconsistent numbers of samples"),
-        (lambda X, y: {"X_val": np.full_like(X, np.nan), "y_val": y}, "NaN"),
+        ({"cv": "three"}, "Expected `cv` as an integer"),
+        ({"n_components": 6}, "n_components=6 exceeds the number of features"),
+        ({"checkpoint": "/nosuch/folder/file"}, "checkpoint must be a writable file path"),
     ],
 )
-def test_invalid_validation_points_are_rejected(
-    change: Callable[[NDArray, NDArray], dict[str, NDArray]],
-    message: str,
-    blobs: Data,
-    validation: Data,
+@pytest.mark.usefixtures("only_checks")
+def test_parameters_that_cannot_work_are_rejected(
+    parameters: dict[str, Any], message: str, blobs: Data
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        BoostMetricCV([FEW]).fit(*blobs, **change(*validation))
+        BoostMetricCV([FEW], **parameters).fit(*blobs)
 
 
 @pytest.mark.parametrize(
@@ -492,85 +496,13 @@ def test_invalid_validation_points_are_rejected(
         (None, "requires y to be passed"),
     ],
 )
-def test_invalid_labels_are_rejected(
-    labels: Any, message: str, blobs: Data, only_checks: None
-) -> None:
+@pytest.mark.usefixtures("only_checks")
+def test_invalid_labels_are_rejected(labels: Any, message: str, blobs: Data) -> None:
     with pytest.raises(ValueError, match=message):
         BoostMetricCV([FEW]).fit(blobs[0], labels)
 
 
-class FailsLate(Logistic):
-    """The logistic loss, NaN from the duals after some calls."""
-
-    n_good, n_calls = math.inf, 0
-
-    def duals(self, margins: NDArray, weights: NDArray | None = None) -> NDArray:
-        type(self).n_calls += 1
-        duals = super().duals(margins, weights)
-        return duals if self.n_calls <= self.n_good else np.full_like(duals, np.nan)
-
-
-@pytest.mark.usefixtures("without_margin")
-def test_failure_of_the_last_fit_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = load_wine(return_X_y=True)
-    monkeypatch.setattr(FailsLate, "n_calls", 0)
-    learner = BoostMetricCV(
-        [{**SIMPLE, "loss": FailsLate(), "max_iter": 12}], n_splits=1, random_state=0
-    )
-    assert learner.fit(X, y).stops_
-    monkeypatch.setattr(FailsLate, "n_good", FailsLate.n_calls - 5)
-    monkeypatch.setattr(FailsLate, "n_calls", 0)
-    with pytest.raises(NotANumberError, match="In step"):
-        clone(learner).fit(X, y)
-
-
-def test_too_few_points_to_hold_out() -> None:
-    X, y = np.arange(8.0).reshape(4, 2), [0, 0, 1, 1]
-    with pytest.raises(ValueError, match="holds out no point of 4") as caught:
-        BoostMetricCV([FEW]).fit(X, y)
-    assert "early_stopping" not in str(caught.value)
-
-
-@pytest.mark.parametrize(("ratio", "n_passes"), [(cv.MAX_ERROR_RATIO, 1), (np.inf, 2)])
-def test_poor_candidate_gets_no_further_pass(
-    ratio: float, n_passes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cv, "MAX_ERROR_RATIO", ratio)
-    candidates: list[dict[str, Any]]
-    candidates = [{**FEW, "init": "lda"}, {**SIMPLE, "max_iter": 20, "n_passes": 2}]
-    X, y = load_wine(return_X_y=True)
-    learner = BoostMetricCV(candidates, n_splits=2, random_state=0).fit(X, y)
-    first, second = learner.trials_
-    assert second.stops  # the first pass helped
-    assert second.error > 1.3 * first.error
-    assert len(second.passes) == n_passes
-
-
-def trial(error: float, start_error: float) -> cv.Trial:
-    return cv.Trial({}, (1,), error, start_error, (), None, (), (0.0, 0.0))
-
-
-@pytest.mark.parametrize(
-    ("errors", "chosen"),
-    [
-        ([(0.10, 0.30)], (0, True)),
-        ([(0.10, 0.30), (0.09, 0.31)], (1, True)),
-        ([(0.05, 0.08)], (0, False)),  # 5 + 1.5·√6 = 8.7 errors of 100
-        ([(0.05, 0.09)], (0, True)),
-        ([(0.05, 0.30), (0.30, 0.08)], (1, False)),
-        ([(0.05, 0.05), (0.05, 0.05)], (0, False)),
-    ],
-)
-def test_learned_metric_must_beat_every_start(
-    errors: list[tuple[float, float]], chosen: tuple[int, bool]
-) -> None:
-    assert cv.choose([trial(*each) for each in errors], 100) == chosen
-
-
-def test_verbose_works_without_logging_setup(caplog: pytest.LogCaptureFixture) -> None:
-    X, y = load_wine(return_X_y=True)
-    logging.getLogger("boostmetric").setLevel(logging.NOTSET)
-    BoostMetricCV([{"max_iter": 3}], n_splits=1, random_state=0).fit(X, y)
-    assert not caplog.records
-    BoostMetricCV([{"max_iter": 3}], n_splits=1, random_state=0, verbose=1).fit(X, y)
-    assert "{'max_iter': 3}: error 0." in caplog.text
+@pytest.mark.usefixtures("only_checks")
+def test_whitening_requires_classes(blobs: Data) -> None:
+    with pytest.raises(ValueError, match="init='whiten' requires y"):
+        BoostMetricCV([{"init": "whiten"}]).fit(blobs[0], comparisons=[[0, 1, 2], [3, 4, 5]])

@@ -109,11 +109,11 @@ def test_large_data_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(initial, "MAX_ROWS", 100)
     queried = []
 
-    def count(neighbors: NDArray, ties: str) -> NDArray:
-        queried.append(len(neighbors))
-        return knn.majority(neighbors, ties)
+    def count(known: NDArray, rows: NDArray, truth: NDArray) -> NDArray:
+        queried.append(len(rows))
+        return knn.neighbor_errors(known, rows, truth)
 
-    monkeypatch.setattr(initial, "majority", count)
+    monkeypatch.setattr(initial, "neighbor_errors", count)
     assert choose_init(*noisy(np.random.default_rng(0)))[0] == "scale"
     assert queried == [10] * 15
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix, csr_array, hstack
 from sklearn.neighbors import NearestNeighbors
 
-from boostmetric import BoostMetric, BoostMetricCV, Comparisons, knn_error
+from boostmetric import BoostMetric, Comparisons, knn_error
 from boostmetric.data.labels import Labels
 from boostmetric.engines import Threads
 from boostmetric.estimators.early_stopping import hold_out_points
@@ -274,11 +274,6 @@ def test_init_without_classes_works(init: str) -> None:
 def test_index_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"does not work with multilabel targets"):
         simple_learner(index=NearestNeighbors()).fit(*draw())
-
-
-def test_cv_requires_one_label_per_point() -> None:
-    with pytest.raises(ValueError, match=r"BoostMetricCV requires one label per point, and y has"):
-        BoostMetricCV().fit(*draw())
 
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array])

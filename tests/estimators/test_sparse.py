@@ -13,7 +13,6 @@ from scipy.sparse import csr_array
 from sparse_tools import dense, draw, draw_triplets, near, repeated
 
 from boostmetric import (
-    BoostMetricCV,
     Comparisons,
     knn_error,
 )
@@ -193,12 +192,6 @@ def test_index_is_rejected() -> None:
         ValueError, match=r"index=Near.* does not work with sparse X. Use index=None"
     ):
         learner.fit(csr_array(X), y)
-
-
-def test_cv_requires_dense_points() -> None:
-    X, y = draw(n=40, D=6)
-    with pytest.raises(TypeError, match=r"BoostMetricCV requires a dense X, got a sparse one\."):
-        BoostMetricCV().fit(csr_array(X), y)
 
 
 def test_identical_points_are_rejected() -> None:

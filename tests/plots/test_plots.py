@@ -21,6 +21,7 @@ from sklearn.preprocessing import StandardScaler
 
 from boostmetric import BoostMetric, BoostMetricCV, Metric
 from boostmetric.plots import (
+    CandidatesDisplay,
     ConvergenceDisplay,
     PairDistanceDisplay,
     ProjectionDisplay,
@@ -161,13 +162,40 @@ def test_convergence_shows_a_known_duality_gap(wine: Labeled) -> None:
 
 
 def test_convergence_requires_a_history(learner: BoostMetric, wine: Labeled) -> None:
-    chosen = BoostMetricCV([{"max_iter": 2}], n_splits=1, random_state=0).fit(*wine)
+    chosen = BoostMetricCV([{"max_iter": 2}], cv=2, random_state=0).fit(*wine)
     for source in (chosen, Metric(np.eye(2), np.ones(2))):
         with pytest.raises(ValueError, match="has no history of its fit"):
             ConvergenceDisplay.from_estimator(source)
     empty = {name: numbers[:0] for name, numbers in learner.history_.items()}
     with pytest.raises(ValueError, match="The history is empty"):
         ConvergenceDisplay(empty).plot()
+
+
+# Candidates
+
+
+def test_candidates_are_drawn_next_to_euclidean_distance(wine: Labeled) -> None:
+    search = BoostMetricCV(random_state=0).fit(*wine)
+    results = search.cv_results_
+    axes = CandidatesDisplay.from_estimator(search).ax_[0]
+    errors = 100 * (1 - results["mean_test_score"])
+    points, raw, standardized = axes.lines[0], axes.lines[-2], axes.lines[-1]
+    assert points.get_xdata() == pytest.approx(np.sort(errors))
+    names = [text.get_text() for text in axes.get_yticklabels()]
+    assert names[0] == ", ".join(f"{k}={v}" for k, v in search.best_params_.items())
+    assert raw.get_xdata() == pytest.approx([errors[1]] * 2)
+    assert standardized.get_xdata() == pytest.approx([errors[3]] * 2)
+    (bars,) = axes.collections
+    widths = [segment[1, 0] - segment[0, 0] for segment in bars.get_segments()]
+    folds = np.array([results[f"split{k}_test_score"] for k in range(3)])
+    expected = 2 * 100 * folds.std(axis=0, ddof=1) / np.sqrt(3)
+    assert sorted(widths) == pytest.approx(np.sort(expected))
+
+
+def test_candidates_without_scores_are_rejected() -> None:
+    results = {"params": [{"shrinkage": 1.0}], "mean_test_score": np.array([np.nan])}
+    with pytest.raises(ValueError, match="The search has no scores"):
+        CandidatesDisplay(results).plot()
 
 
 # Spectrum

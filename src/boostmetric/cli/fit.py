@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import shlex
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
@@ -60,8 +61,8 @@ def fit(
         bool,
         model(
             "--choose",
-            help="Try several settings and keep the one with the lowest error on held-out points "
-            "(BoostMetricCV). Slower, usually better; requires labels.",
+            help="Choose starting transformation and shrinkage by cross-validation "
+            "(BoostMetricCV); about seven times slower.",
         ),
     ] = False,
     init: Annotated[
@@ -158,10 +159,10 @@ def fit(
     parameters = {name: value for name, value in parameters.items() if value is not None}
     if init == "none":
         parameters["init"] = None
-    if choose and (parameters or comparisons):
+    if choose and parameters.keys() - {"n_components", "checkpoint"}:
         raise UsageError(
-            "--choose finds the settings from labels. Leave out --comparisons, --checkpoint and "
-            "options of the model and the optimization."
+            "--choose finds the settings. Leave out options of the model and the optimization, "
+            "except --components."
         )
 
     # 2) data
@@ -182,11 +183,8 @@ def fit(
 
     # 3) fit, save and summarize
     common = {"n_jobs": jobs, "random_state": seed}
-    interrupted = False
-    if choose:
-        metric, ending = _choose(table, quiet, common)
-    else:
-        metric, ending, interrupted = _fit(table, compared, quiet, {**parameters, **common})
+    learn = _choose if choose else _fit
+    metric, ending, interrupted = learn(table, compared, quiet, {**parameters, **common})
     metric = replace(metric, feature_names=table.feature_names)
     metric.save(output)
     if not quiet:
@@ -233,43 +231,42 @@ def _fit(
     return learner.metric_, text, interrupted
 
 
-def _choose(table: Table, quiet: bool, common: dict[str, Any]) -> tuple[Metric, str]:
-    """The metric of `BoostMetricCV`, and its settings; its log becomes readable lines."""
-    from boostmetric.estimators import RECIPE, BoostMetricCV
+def _choose(
+    table: Table, compared: Comparisons | None, quiet: bool, parameters: dict[str, Any]
+) -> tuple[Metric, str, bool]:
+    """The metric of `BoostMetricCV`, what was chosen, and whether Ctrl-C ended the search."""
+    from boostmetric.estimators import BoostMetricCV, listening
 
     class Lines(logging.Handler):
-        number = 0
-
         def emit(self, record: logging.LogRecord) -> None:
-            candidate, error, _ = cast(tuple[Any, float, Any], record.args)
-            self.number += 1
-            number = f"Setting {self.number} of {len(RECIPE)}"
-            say(f"{number}: {100 * error:.1f}% error, {describe(candidate)}")
+            say(record.getMessage())
 
     logger, handler = logging.getLogger("boostmetric"), Lines()
-    learner = BoostMetricCV(verbose=0 if quiet else 1, **common)
-    if not quiet:
-        say("Comparing settings by the 3-NN error on held-out points …")
+    learner = BoostMetricCV(verbose=0 if quiet else 1, **parameters)
     logger.addHandler(handler)
     try:
-        learner.fit(table.dense().X, table.classes)
+        with FitProgress(quiet) as progress, listening(progress), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The search was interrupted")
+            learner.fit(table.X, table.labels, comparisons=compared)
+    except KeyboardInterrupt:
+        say("Interrupted; nothing was saved.")
+        raise typer.Exit(130) from None
     finally:
         logger.removeHandler(handler)
     rank, D = learner.components_.shape
-    chosen = describe(learner.best_params_)
-    if not learner.stops_:
-        chosen = f"the starting transformation alone ({learner.best_params_.get('init') or 'none'})"
-    return learner.metric_, (
-        f"Learned a metric of rank {rank} over {D} features; {100 * learner.best_error_:.1f}% "
-        f"error on held-out points. Chosen: {chosen}."
+    ending = f" {ENDINGS['INTERRUPTED']}" if progress.interrupted else ""
+    text = (
+        f"Learned a metric of rank {rank} over {D} features; score {learner.best_score_:.3f} on "
+        f"held-out data. Chosen: {describe(learner.best_params_)}.{ending}"
     )
+    return learner.metric_, text, progress.interrupted
 
 
 def describe(candidate: Mapping[str, Any]) -> str:
     """Settings of `BoostMetric` in words.
 
-    >>> describe({"loss": "squared_hinge", "n_neighbors": (5, 10), "n_passes": 3, "init": None})
-    'loss squared_hinge, neighbors 5/10, passes 3, init none'
+    >>> describe({"init": None, "n_neighbors": (5, 10), "shrinkage": 0.1})
+    'init none, neighbors 5/10, shrinkage 0.1'
     """
 
     def text(value: Any) -> str:

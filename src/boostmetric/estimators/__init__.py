@@ -10,18 +10,16 @@ from boostmetric.estimators.base import LearnedMetric
 from boostmetric.estimators.boostmetric import BoostMetric
 from boostmetric.estimators.callbacks import Progress, listening
 from boostmetric.estimators.checkpoint import CheckpointError
-from boostmetric.estimators.cv import RECIPE, BoostMetricCV, Trial
+from boostmetric.estimators.cv import BoostMetricCV
 from boostmetric.estimators.initial import INITS, starting_transformation
 
 __all__ = [
     "INITS",
-    "RECIPE",
     "BoostMetric",
     "BoostMetricCV",
     "CheckpointError",
     "LearnedMetric",
     "Progress",
-    "Trial",
     "listening",
     "starting_transformation",
 ]

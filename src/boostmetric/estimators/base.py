@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -27,7 +26,6 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     metric_: Metric
     components_: NDArray
-    _takes_sparse: ClassVar[bool] = False
 
     def transform(self, X: ArrayLike | Points) -> NDArray:
         """Transform points so that their Euclidean distances are the learned distances.
@@ -105,17 +103,12 @@ class LearnedMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             if points.shape[0] < 2:
                 raise ValueError("Found array with 1 sample(s) while a minimum of 2 is required.")
             return points
-        if issparse(X) and not self._takes_sparse:
-            raise TypeError(
-                f"{type(self).__name__} requires a dense X, got a sparse one. Reduce it with "
-                "TruncatedSVD first, or use BoostMetric."
-            )
         try:
             validated = validate_data(
                 self,
                 X,
                 reset=reset,
-                accept_sparse="csr" if self._takes_sparse else False,
+                accept_sparse="csr",
                 dtype=[np.float64, np.float32],
                 ensure_min_samples=2 if reset else 1,
             )

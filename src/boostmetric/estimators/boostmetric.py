@@ -206,8 +206,6 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     1.0
     """
 
-    _takes_sparse = True
-
     def __init__(
         self,
         loss: str | Loss = "logistic",
@@ -437,12 +435,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         """
         check_is_fitted(self, "components_")
         settings = Settings.from_params(self.get_params(deep=False))
-        points = self._validate_points(X, reset=False)
-        data = TrainingData.validate(points, y, comparisons)
-        settings = data.resolve(settings)
-        metric = Metric.from_components(self.components_)
-        mined = data.compare(points, replace(settings, index=None))
-        return satisfied_share(metric, points, mined)
+        return share_satisfied(self, settings, X, y, comparisons)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -454,3 +447,17 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         if rank is not None:
             metric = metric.truncate(int(rank) if is_count(rank) else float(rank))
         return {"metric_": metric, "components_": metric.components}
+
+
+def share_satisfied(
+    learner: LearnedMetric,
+    settings: Settings,
+    X: ArrayLike | Points,
+    y: ArrayLike | csr_array | None,
+    comparisons: Comparisons | ArrayLike | None,
+) -> float:
+    """The share of comparisons that a fitted estimator satisfies; labels define comparisons."""
+    points = learner._validate_points(X, reset=False)
+    data = TrainingData.validate(points, y, comparisons)
+    mined = data.compare(points, replace(data.resolve(settings), index=None))
+    return satisfied_share(Metric.from_components(learner.components_), points, mined)

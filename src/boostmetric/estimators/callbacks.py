@@ -31,6 +31,7 @@ __all__ = [
     "CallbackSupportMixin",
     "Monitor",
     "Progress",
+    "is_interrupted",
     "listening",
     "logger",
     "show_log",
@@ -89,6 +90,11 @@ def listening(listener: Listener) -> Iterator[None]:
         yield
     finally:
         _LISTENER.reset(token)
+
+
+def is_interrupted() -> bool:
+    """Whether the listener, if there is one, wants the current fit to end."""
+    return bool(getattr(_LISTENER.get(), "interrupted", False))
 
 
 class Monitor:

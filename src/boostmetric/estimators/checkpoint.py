@@ -55,34 +55,20 @@ class Checkpoint:
         self.running: dict[str, NDArray] = {}
         self.held_out: dict[str, NDArray] = {}
         self._written, self._pause = time.monotonic(), self.MIN_PAUSE
-        if not path.exists():
+        state = load_state(path, KIND, FORMAT_VERSION, settings, data)
+        if state is None:
             return
+        facts, arrays = state
         try:
-            facts, arrays = load_arrays(path, KIND, FORMAT_VERSION)
-            settings, data, finished = facts["settings"], facts["data"], facts["finished"]
-            passes = []
             for number, each in enumerate(facts["passes"]):
                 saved = with_prefix(arrays, f"pass{number}_")
                 each["status"] = Status[each["status"]]
                 metric = Metric(saved["directions"], saved["coefs"])
-                passes.append(Outcome(metric, history_from(saved["history"]), **each))
-        except (FileFormatError, LookupError, TypeError, ValueError) as error:
+                self.passes.append(Outcome(metric, history_from(saved["history"]), **each))
+        except (LookupError, TypeError, ValueError) as error:
             self.reject(error)
-        differences = [
-            f"{name}={settings.get(name)} (now {self._settings.get(name)})"
-            for name in sorted(settings.keys() | self._settings.keys())
-            if settings.get(name) != self._settings.get(name)
-        ]
-        if not differences and data == self._data:
-            self.passes = passes
-            self.running = with_prefix(arrays, "running_")
-            self.held_out = with_prefix(arrays, "held_out_")
-        elif not finished:
-            other = f"with {', '.join(differences)}" if differences else "of other data"
-            raise CheckpointError(
-                f"{path} is the checkpoint of an unfinished fit {other}. To continue that fit, "
-                "use its data and parameters; otherwise pass another path or remove the file."
-            )
+        self.running = with_prefix(arrays, "running_")
+        self.held_out = with_prefix(arrays, "held_out_")
 
     def follow(self, fit: Boosting, held_out: HeldOut | None, now: bool) -> None:
         """Write the state of the current pass, if the last write is long enough ago or `now`."""
@@ -125,20 +111,62 @@ class Checkpoint:
             for prefix, group in groups.items()
             for name, array in group.items()
         }
-        try:
-            save_arrays(self.path, KIND, FORMAT_VERSION, facts, arrays)
-        except OSError as error:  # a full disk is no reason to lose the fit
-            warn(f"The checkpoint {self.path} could not be written ({error}). The fit continues.")
+        save_state(self.path, KIND, FORMAT_VERSION, facts, arrays)
         self._written = time.monotonic()
         # On a slow disk, writes are less frequent, so that they take at most 5 % of the time.
         self._pause = max(self.MIN_PAUSE, 20 * (self._written - began))
 
     def reject(self, error: Exception) -> NoReturn:
         """Raise a CheckpointError for contents that this fit cannot use."""
-        raise CheckpointError(
-            f"{self.path} is not a valid checkpoint of this fit ({error}). To start from the "
-            "beginning, remove the file or pass another path."
-        ) from error
+        raise _rejection(self.path, error) from error
+
+
+def load_state(
+    path: Path, kind: str, version: int, settings: Mapping[str, str], data: str
+) -> tuple[dict[str, Any], dict[str, NDArray]] | None:
+    """Read the facts and arrays of a fit of the same data with the same settings.
+
+    Returns None if there is no file, or if it belongs to another fit that is finished. Raises a
+    CheckpointError for an unfinished fit of other data or settings.
+    """
+    if not path.exists():
+        return None
+    try:
+        facts, arrays = load_arrays(path, kind, version)
+        saved, is_same, finished = facts["settings"], facts["data"] == data, facts["finished"]
+        differences = [
+            f"{name}={saved.get(name)} (now {settings.get(name)})"
+            for name in sorted(saved.keys() | settings.keys())
+            if saved.get(name) != settings.get(name)
+        ]
+    except (FileFormatError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise _rejection(path, error) from error
+    if is_same and not differences:
+        return facts, arrays
+    if finished:
+        return None
+    other = f"with {', '.join(differences)}" if differences else "of other data"
+    raise CheckpointError(
+        f"{path} is the checkpoint of an unfinished fit {other}. To continue that fit, use its "
+        "data and parameters; otherwise pass another path or remove the file."
+    )
+
+
+def save_state(
+    path: Path, kind: str, version: int, facts: Mapping[str, Any], arrays: Mapping[str, NDArray]
+) -> None:
+    """Write facts and arrays; a full disk is no reason to lose the fit, so errors are warnings."""
+    try:
+        save_arrays(path, kind, version, facts, arrays)
+    except OSError as error:
+        warn(f"The checkpoint {path} could not be written ({error}). The fit continues.")
+
+
+def _rejection(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"{path} is not a valid checkpoint of this fit ({error}). To start from the beginning, "
+        "remove the file or pass another path."
+    )
 
 
 def settings_of(parameters: Mapping[str, Any]) -> dict[str, str]:

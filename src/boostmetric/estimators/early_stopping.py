@@ -16,12 +16,7 @@ from boostmetric.data.labels import Labels
 from boostmetric.engines import Threads
 from boostmetric.estimators.settings import Settings
 from boostmetric.estimators.training_data import TrainingData
-from boostmetric.evaluation.knn import (
-    misclassified_share,
-    nearest_rows,
-    satisfied_share,
-    unlike_neighbors,
-)
+from boostmetric.evaluation.knn import nearest_rows, neighbor_errors, satisfied_share
 from boostmetric.metric import Metric
 from boostmetric.problem import only_named_rows
 from boostmetric.solvers import Boosting, Outcome
@@ -182,8 +177,7 @@ class HeldOut:
         def error(metric: Metric) -> float:
             nonlocal nearest  # the search starts from the neighbors of the evaluation before
             nearest = nearest_rows(metric.transform(A), metric.transform(B), k, n_jobs, nearest)
-            if labels.ndim == 1:
-                return misclassified_share(known[nearest], truth, self._judged_weights)
-            return unlike_neighbors(known, nearest, truth, self._judged_weights)
+            errors = neighbor_errors(known, nearest, truth, "nearest")
+            return float(np.average(errors, weights=self._judged_weights))
 
         return error, 10 if is_large else 1

@@ -15,7 +15,7 @@ from sklearn.utils.extmath import row_norms, safe_sparse_dot
 from boostmetric._validation import is_count
 from boostmetric.data.dask_points import DaskPoints
 from boostmetric.data.points import Points, distinct_points, largest_sizes
-from boostmetric.evaluation.knn import majority
+from boostmetric.evaluation.knn import neighbor_errors
 from boostmetric.metric import fix_signs, pair_distances
 from boostmetric.problem import Comparisons, only_named_rows
 
@@ -239,11 +239,7 @@ def _wrong_neighbors(
             products = safe_sparse_dot(image[inside], others.T, dense_output=True)
             distances = row_norms(others, squared=True) - 2 * products
             nearest = np.argpartition(distances, n_neighbors - 1, axis=1)[:, :n_neighbors]
-            if labels.ndim == 1:
-                wrong[number, inside] = majority(known[nearest], ties="first") != truth
-            else:
-                like = [truth.multiply(known[rows]).sum(axis=1) > 0 for rows in nearest.T]
-                wrong[number, inside] = 1 - np.mean(like, axis=0)
+            wrong[number, inside] = neighbor_errors(known, nearest, truth)
     return wrong[:, queries], w[queries]
 
 

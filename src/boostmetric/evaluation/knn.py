@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
@@ -50,20 +52,7 @@ def knn_error(
             "unlike_share."
         )
     rows = nearest_rows(X_train, X_test, n_neighbors, n_jobs)
-    return misclassified_share(known[rows], truth, sample_weight, ties)
-
-
-def misclassified_share(
-    neighbors: NDArray, truth: NDArray, sample_weight: NDArray | None = None, ties: str = "nearest"
-) -> float:
-    """The share of points whose label is not that of most of their neighbors (see `knn_error`).
-
-    `neighbors` are the labels of the neighbors, of shape (n, k).
-
-    >>> misclassified_share(np.array([[0, 0, 1], [1, 0, 1]]), np.array([0, 0]))
-    0.5
-    """
-    return float(np.average(majority(neighbors, ties) != truth, weights=sample_weight))
+    return float(np.average(neighbor_errors(known, rows, truth, ties), weights=sample_weight))
 
 
 def unlike_share(
@@ -103,20 +92,34 @@ def unlike_share(
             "point use knn_error."
         )
     rows = nearest_rows(X_train, X_test, n_neighbors, n_jobs)
-    return unlike_neighbors(known, rows, truth, sample_weight)
+    return float(np.average(neighbor_errors(known, rows, truth), weights=sample_weight))
 
 
-def unlike_neighbors(
-    known: csr_array, rows: NDArray, truth: csr_array, sample_weight: NDArray | None = None
-) -> float:
-    """The mean share of neighbors, the given rows of `known`, that share no label with a point.
+def neighbor_errors(known: Any, rows: NDArray, truth: Any, ties: str = "first") -> NDArray:
+    """Whether the nearest points misclassify each query; for multilabel targets, their share.
 
-    >>> known = csr_array([[1, 0], [1, 1], [0, 1]])
-    >>> unlike_neighbors(known, np.array([[0, 2]]), csr_array([[1, 0]]))
-    0.5
+    Parameters
+    ----------
+    known : labels of the training points, of shape (n,), or sparse indicators of shape (n, L)
+    rows : array of shape (q, k), the nearest training points of each query
+    truth : labels of the queries, as `known`
+    ties : see `knn_error`
+
+    Returns
+    -------
+    Array of shape (q,): 0 or 1 for one label per point; for multilabel targets, the share of the
+    nearest points without a common label.
+
+    Examples
+    --------
+    >>> rows = np.array([[0, 1, 2], [2, 0, 1]])
+    >>> neighbor_errors(np.array(["a", "a", "b"]), rows, np.array(["a", "b"]))
+    array([0., 1.])
     """
+    if known.ndim == 1:
+        return (majority(known[rows], ties) != truth).astype(np.float64)
     like = [truth.multiply(known[column]).sum(axis=1) > 0 for column in rows.T]
-    return float(np.average(1 - np.mean(like, axis=0), weights=sample_weight))
+    return np.asarray(1 - np.mean(like, axis=0))
 
 
 def nearest_rows(

@@ -5,10 +5,17 @@ a fitted estimator or a `Metric`. Requires matplotlib: `pip install 'boostmetric
 """
 
 from boostmetric.plots.displays import (
+    CandidatesDisplay,
     ConvergenceDisplay,
     PairDistanceDisplay,
     ProjectionDisplay,
     SpectrumDisplay,
 )
 
-__all__ = ["ConvergenceDisplay", "PairDistanceDisplay", "ProjectionDisplay", "SpectrumDisplay"]
+__all__ = [
+    "CandidatesDisplay",
+    "ConvergenceDisplay",
+    "PairDistanceDisplay",
+    "ProjectionDisplay",
+    "SpectrumDisplay",
+]

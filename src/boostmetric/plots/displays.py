@@ -399,6 +399,78 @@ class PairDistanceDisplay(Display):
         return self
 
 
+@dataclass(eq=False, repr=False)
+class CandidatesDisplay(Display):
+    """Held-out errors of the candidates of a search, next to Euclidean distance.
+
+    Each candidate is drawn with its standard error over the folds, the best at the top. Dashed
+    lines are the errors of raw and of standardized Euclidean distance, if the search has them.
+
+    Parameters
+    ----------
+    results : scores of all candidates, as in `BoostMetricCV.cv_results_`
+
+    Examples
+    --------
+    >>> from boostmetric import BoostMetricCV
+    >>> from sklearn.datasets import load_iris
+    >>> search = BoostMetricCV(random_state=0).fit(*load_iris(return_X_y=True))
+    >>> display = CandidatesDisplay.from_estimator(search, title="iris")
+    >>> [text.get_text() for text in display.ax_[0].get_legend().get_texts()]
+    ['Raw Euclidean', 'Standardized Euclidean']
+    """
+
+    results: Mapping[str, Any]
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, **plot_kwargs: Any) -> Self:
+        """Draw the candidates of a search.
+
+        Parameters
+        ----------
+        estimator : fitted `BoostMetricCV`
+        **plot_kwargs : passed to `plot`
+        """
+        check_is_fitted(estimator, "cv_results_")
+        return cls(estimator.cv_results_).plot(**plot_kwargs)
+
+    def plot(self, ax: Any = None, *, title: str | None = None) -> Self:
+        """Draw the errors.
+
+        Parameters
+        ----------
+        ax : one Axes. Default: a new figure
+        title : title of a new figure, for example the name of the dataset
+        """
+        params, means = self.results["params"], self.results["mean_test_score"]
+        known = np.flatnonzero(np.isfinite(means))
+        if len(known) == 0:
+            raise ValueError("The search has no scores: nothing could be held out.")
+        (axes,) = self._set_axes(ax, 1, title)
+        # 1) candidates
+        n_folds = sum(name.startswith("split") for name in self.results)
+        spread = self.results["std_test_score"] / math.sqrt(max(1, n_folds - 1))
+        order = known[np.argsort(-means[known], kind="stable")]
+        names = [", ".join(f"{k}={v}" for k, v in params[i].items())[:60] for i in order]
+        places = np.arange(len(order))
+        axes.errorbar(100 * (1 - means[order]), places, xerr=100 * spread[order], fmt="o")
+        axes.set_yticks(places, names, parse_math=False)
+        axes.invert_yaxis()
+        axes.set_xlabel("Error on held-out data in %, with standard error")
+        # 2) Euclidean distances: starting metrics without learning
+        for init, name, color in ((None, "Raw", "C1"), ("scale", "Standardized", "C2")):
+            for i in known:
+                start = params[i].get("init", "auto")
+                is_same = start is init or (isinstance(start, str) and start == init)
+                if params[i]["shrinkage"] == 1 and is_same:
+                    error = 100 * (1 - means[i])
+                    axes.axvline(error, color=color, linestyle="--", label=f"{name} Euclidean")
+                    break
+        if axes.get_legend_handles_labels()[1]:
+            axes.legend()
+        return self
+
+
 def _fitted_metric(estimator: Any) -> Metric:
     if isinstance(estimator, BaseEstimator):
         check_is_fitted(estimator)
