@@ -11,12 +11,14 @@ from embedding_data import judged, labeled
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import clone
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from boostmetric import Comparisons, EmbeddingAdapter, FileFormatError, Metric
 from boostmetric.embeddings import training
 from boostmetric.embeddings.search import IDENTITY, Search, as_grades, same_label
-from boostmetric.embeddings.training import Judged, Labeled
+from boostmetric.embeddings.selection import listening
+from boostmetric.embeddings.training import Judged, Labeled, discriminant_axes
 from boostmetric.evaluation.ranking import ranking_scores
 
 
@@ -258,16 +260,44 @@ def test_result_does_not_depend_on_scale_of_cosine_vectors() -> None:
     np.testing.assert_allclose(one.transform(Q), two.transform(Q), atol=1e-6)
 
 
+@pytest.mark.parametrize("shrinkage", [0.1, 0.9])
+def test_discriminant_axes_match_scikit_learn(shrinkage: float) -> None:
+    X, y = labeled(noise=0.5)
+    lda = LinearDiscriminantAnalysis(solver="eigen", shrinkage=shrinkage).fit(X.astype(float), y)
+    expected = lda.scalings_[:, :4].T
+    for labels in (y, 10 * y):  # codes without points
+        axes = discriminant_axes(X.astype(float), labels, [0.5, shrinkage])[1]
+        np.testing.assert_allclose(axes.T @ axes, expected.T @ expected, rtol=1e-6, atol=1e-9)
+
+
+def test_discriminant_axes_of_equal_points() -> None:
+    X = np.repeat(np.eye(3), 2, axis=0)
+    axes = discriminant_axes(X, np.repeat(np.arange(3), 2), [0.5])[0]
+    assert np.isfinite(axes).all()
+    assert (discriminant_axes(np.ones((4, 2)), np.array([0, 0, 1, 1]), [0.5])[0]).shape == (1, 2)
+
+
+def test_listener_counts_outer_folds() -> None:
+    Q, D, judgments = judged(n=60, n_documents=100, D=4)
+    calls: list[tuple[int, int]] = []
+    with listening(lambda *call: calls.append(call)):
+        adapter = EmbeddingAdapter(cv=2).fit(Q, documents=D, judgments=judgments)
+        assert calls == [(0, 2), (1, 2)]
+        _ = adapter.report_
+    assert calls[2:4] == [(0, 2), (1, 2)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["labels", "judgments"])
+@pytest.mark.parametrize("kind", ["labels", "labels, 3 dimensions", "judgments"])
 def test_shuffled_data_are_rarely_accepted(kind: str) -> None:
     accepted = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)
+        n_components = 3 if kind.endswith("dimensions") else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            adapter = EmbeddingAdapter(cv=3, n_jobs=1, random_state=seed)
-            if kind == "labels":
+            adapter = EmbeddingAdapter(cv=3, n_jobs=1, random_state=seed, n_components=n_components)
+            if kind.startswith("labels"):
                 X, y = labeled(seed, 150)
                 adapter.fit(X, rng.permutation(y))
             else:

@@ -37,15 +37,16 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     Learns from labels, from judged documents or clicks, or from comparisons. The strength of the
     adapter is cross-validated, and the identity is always a candidate: unless the gain in nDCG@10
-    exceeds two standard errors (more with several candidates, see `selection.choose`), vectors are
-    not changed, and a warning says so.
+    exceeds 2.4 standard errors on queries that did not choose the strength, vectors are not
+    changed, and a warning says so.
 
     Parameters
     ----------
     side : {"auto", "both", "query"}, default="auto"
-        "both" maps queries and documents with the same matrix L, and LᵀL ⪰ 0 is learned by
-        `BoostMetric` and moved toward the identity. "query" maps queries only, so documents stay as
-        indexed (`query_side`). "auto" is "query" for judgments and "both" otherwise.
+        "both" maps queries and documents with the same matrix L. LᵀL ⪰ 0 is learned by
+        `BoostMetric`, averaged with shrunk discriminant axes if there are labels, and moved toward
+        the identity. "query" maps queries only, so documents stay as indexed (`query_side`). "auto"
+        is "query" for judgments and "both" otherwise.
     metric : {"cosine", "euclidean"}, default="cosine"
         Similarity of the search. With "cosine", results have unit length, so that the inner product
         is the cosine.

@@ -12,11 +12,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from boostmetric.embeddings.search import IDENTITY, Map, Maps, Search
-from boostmetric.embeddings.selection import learn_at, select
-from boostmetric.embeddings.training import MAP_RIDGES, Judged, Labeled, Training, axes_of
+from boostmetric.embeddings.selection import learn_at, select, tracked
+from boostmetric.embeddings.training import (
+    MAP_RIDGES,
+    Judged,
+    Labeled,
+    Training,
+    axes_of,
+    discriminant_axes,
+)
 
 SHRINKAGES = (0.9, 0.7, 0.5, 0.3, 0.1)
 """Shrinkages of the within-class covariance for LDA, chosen in the same way as strengths."""
@@ -67,10 +73,13 @@ class Report:
             )
         if low <= 0:
             return f"Not recommended: there is no reliable gain ({change})."
+        # nDCG may improve while the first result gets worse.
         worse = [
-            name
+            f"{name} ({measure} {change.mean():+.3f})"
             for name, each in self.groups.items()
-            if interval(each["adapter"][self.measure] - each["baseline"][self.measure])[1] < 0
+            for measure in (self.measure, "hit@1")
+            if measure in each["adapter"]
+            and interval(change := each["adapter"][measure] - each["baseline"][measure])[1] < 0
         ]
         if worse:
             return (
@@ -190,7 +199,7 @@ def evaluate(data: Training, n_folds: int, is_selected: bool) -> Report:
     outputs: list[dict[str, Scores]] = []
     rows, known = [], []
     first: tuple[Training, Any, Maps] | None = None
-    for part, search in data.folds(n_folds):
+    for part, search in tracked(data.folds(n_folds), n_folds):
         adapter = _best(part, n_inner)
         maps = {"baseline": IDENTITY, **_baselines(part, n_inner), "adapter": adapter}
         outputs.append({name: search.scores(each) for name, each in maps.items()})
@@ -270,12 +279,7 @@ def learn_lda(data: Training, strengths: Sequence[float]) -> list[Maps]:
     """Discriminant axes for several shrinkages of the within-class covariance."""
     assert isinstance(data, Labeled)
     center = data.X.mean(axis=0, dtype=np.float64)
-    maps = []
-    for each in strengths:
-        lda = LinearDiscriminantAnalysis(solver="eigen", shrinkage=each).fit(data.X, data.y)
-        n_axes = min(len(lda.classes_) - 1, data.X.shape[1])
-        maps.append(Maps.both(lda.scalings_[:, :n_axes].T, center))
-    return maps
+    return [Maps.both(axes, center) for axes in discriminant_axes(data.X, data.y, strengths)]
 
 
 def learn_closed_form(data: Training, strengths: Sequence[float]) -> list[Maps]:
