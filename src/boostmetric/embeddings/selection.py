@@ -17,11 +17,11 @@ from boostmetric.embeddings.training import Training
 MIN_STANDARD_ERRORS = 2.4
 """A gain must exceed this many standard errors.
 
-Two points of different folds are used twice, each once to learn and once to evaluate. If there is
-nothing to learn, both times agree, so the variance of the mean gain is up to twice that of
-independent queries: with k folds and sums r_j over fold j, the gain is Σ_j r_j·Σ_{i≠j} r_i, in which
-each product appears twice. 2.4 standard errors are exceeded with a probability between 0.8 % and, if
-the factor is 2, 4.5 %."""
+Gains of different folds are not independent, because each fold is also used to learn. If there is
+nothing to learn, and r_j is the sum of the chance correlations in fold j, the gain is about
+Σ_j r_j·Σ_{i≠j} r_i, in which each product appears twice: its variance is up to twice that of
+independent queries. 2.4 standard errors are exceeded with a probability of 0.8 % (independent) to
+4.5 % (twice the variance)."""
 
 Listener = Callable[[int, int], None]
 """Receives the number of finished folds and the number of all folds."""
