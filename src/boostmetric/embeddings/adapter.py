@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from boostmetric._files import FileFormatError, load_arrays, save_arrays
 from boostmetric._validation import check_parameter, is_count, warn
 from boostmetric.data.labels import check_labels, single_labels
+from boostmetric.embeddings.query_side import nearest_documents
 from boostmetric.embeddings.report import Report, evaluate
 from boostmetric.embeddings.search import Map, as_grades, as_vectors
 from boostmetric.embeddings.selection import learn_at, select
@@ -256,8 +257,17 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         vectors, searched = (each.astype(dtype, copy=False) for each in (vectors, searched))
         grades = as_grades(judgments, len(vectors), len(searched))
         rows = np.flatnonzero(np.diff(grades.indptr))
-        grades = grades[rows]
-        return Judged(**shared, queries=vectors[rows], documents=searched, grades=grades, rows=rows)
+        queries, nearest = vectors[rows], None
+        if side == "query":
+            nearest = nearest_documents(queries, searched, self.n_jobs)
+        return Judged(
+            **shared,
+            queries=queries,
+            documents=searched,
+            grades=grades[rows],
+            rows=rows,
+            nearest=nearest,
+        )
 
     def _vectors(self, X: Any, reset: bool) -> NDArray:
         """Check X, its number of dimensions, and the names of its columns."""

@@ -29,8 +29,8 @@ from boostmetric.problem import Comparisons
 
 IDENTITY_SHARES = (8.0, 2.0, 0.5, 0.1, 0.0)
 """Strengths γ for `side="both"`: the metric is M + γ·m·I, with m the mean eigenvalue of M. On
-banking77, nDCG is largest for 0 with all labels, and for 2 with classes that are not in the training
-data. The regularizer `Shrinkage` has the same purpose, but was stopped after 8 minutes
+banking77, nDCG is largest for 0 with all labels, and for 2 with classes that are not in the
+training data. The regularizer `Shrinkage` has the same purpose, but was stopped after 8 minutes
 with 8,000 points of 384 features, for which the Frobenius norm takes 15 seconds."""
 
 RIDGES = (1.0, 0.3, 0.1, 0.03)
@@ -56,8 +56,8 @@ LDA_SHRINKAGE = 0.2
 """Shrinkage of the within-class covariance in the discriminant part of the metric. The average of
 both parts is about as good as the better one on banking77. Held-out nDCG: .801 with 5 labels per
 class (boosted .790, LDA .80), .8985 with all (.8981, .88), and .937 with γ = 0.5 for classes
-without labels (.930, .93; .932 without an adapter). 0.5, or the shrinkage of Ledoit and Wolf, change
-these values by less than .002."""
+without labels (.930, .93; .932 without an adapter). 0.5, or the shrinkage of Ledoit and Wolf,
+change these values by less than .002."""
 
 TINY = 1e-100
 """Replaces a trace of 0."""
@@ -247,12 +247,17 @@ class Labeled(Training):
 
 @dataclass(frozen=True, eq=False)
 class Judged(Training):
-    """Queries, documents and grades; every query has a relevant document."""
+    """Queries, documents and grades; every query has a relevant document.
+
+    `nearest` are the documents near each query, of shape (n, h), if there are too many for a
+    softmax over all of them.
+    """
 
     queries: NDArray
     documents: NDArray
     grades: csr_array
     rows: NDArray
+    nearest: NDArray | None = None
 
     @property
     def n_units(self) -> int:
@@ -297,6 +302,7 @@ class Judged(Training):
             queries=self.queries[rows],
             grades=csr_array(self.grades[rows]),
             rows=self.rows[rows],
+            nearest=None if self.nearest is None else self.nearest[rows],
         )
 
     def _search(self, test: NDArray, grades: csr_array, exclude: csr_array | None = None) -> Search:
@@ -317,7 +323,12 @@ class Judged(Training):
             return self._metric_maps(M, strengths)
         offsets = document_offsets(self.documents, self.metric)
         problem = SoftmaxProblem(
-            self.queries, self.documents, self.grades, offsets, random_state=self.seed
+            self.queries,
+            self.documents,
+            self.grades,
+            offsets,
+            nearest=self.nearest,
+            random_state=self.seed,
         )
         return self._query_maps(problem, strengths)
 
