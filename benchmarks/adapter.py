@@ -335,7 +335,7 @@ TASKS: dict[str, Callable[[], dict[str, Any]]] = {
     "cranfield minilm": partial(cranfield, "minilm"),
     "scifact split": scifact_split,
     "shuffled judgments": partial(shuffled, "judgments"),
-    "planted map": partial(planted, 0.38, 1.0),
+    "planted map": partial(planted, 0.395, 1.1),
     "shuffled labels": partial(shuffled, "labels"),
     "shuffled labels, 3 dimensions": partial(shuffled, "labels", 3),
     "synthetic shuffled labels": synthetic_shuffled,

@@ -118,7 +118,8 @@ def test_verdict_follows_intervals(rng: np.random.Generator) -> None:
     assert "not changed" in report_of({"all": noise + 0.1}, is_selected=False).verdict
     groups = {"all": noise + 0.1, "seen documents": noise + 0.2, "unseen documents": noise - 0.1}
     verdict = report_of(groups).verdict
-    assert "worse for unseen documents" in verdict
+    assert verdict.startswith("Recommended with a restriction: ndcg@10 0.000 → 0.100")
+    assert "worse for unseen documents (ndcg@10 -0.100)" in verdict
     assert "new_documents=True" in verdict
 
 

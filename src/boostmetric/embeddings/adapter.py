@@ -38,7 +38,7 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     Learns from labels, from judged documents or clicks, or from comparisons. The strength of the
     adapter is cross-validated, and the identity is always a candidate: unless the gain in nDCG@10
-    exceeds 2.4 standard errors on queries that did not choose the strength, vectors are not
+    exceeds 2.2 standard errors on queries that did not choose the strength, vectors are not
     changed, and a warning says so.
 
     Parameters

@@ -75,11 +75,11 @@ class Report:
             return f"Not recommended: there is no reliable gain ({change})."
         # nDCG may improve while the first result gets worse.
         worse = [
-            f"{name} ({measure} {change.mean():+.3f})"
+            f"{name} ({measure} {loss.mean():+.3f})"
             for name, each in self.groups.items()
             for measure in (self.measure, "hit@1")
             if measure in each["adapter"]
-            and interval(change := each["adapter"][measure] - each["baseline"][measure])[1] < 0
+            and interval(loss := each["adapter"][measure] - each["baseline"][measure])[1] < 0
         ]
         if worse:
             return (
