@@ -3,7 +3,7 @@
     python benchmarks/adapter.py [--write]
 
 Requires banking77.npz, cranfield.npz and scifact.npz in the folder BOOSTMETRIC_DATA. Finished tasks
-are in adapter.jsonl, one line each, so an interrupted run is resumed. With ADAPTER_TASKS="5;unseen",
+are in adapter.jsonl, one line each, so an interrupted run is resumed. With ADAPTER_TASKS="5;all",
 only tasks whose names contain one of these texts are run. The torch adapter is skipped if torch is
 not installed. Strengths, and the learning rate, temperature and epochs of torch, are chosen on
 training data only.

@@ -2,9 +2,9 @@
 Better search with embeddings
 =============================
 
-An embedding model was trained for something else: vectors of similar texts differ in directions that
-are irrelevant to the search. `EmbeddingAdapter` learns a linear map from the clicks of past queries,
-and only maps new queries, so that the documents do not have to be indexed again.
+An embedding model was trained for something else: vectors of similar texts differ in directions
+that are irrelevant to the search. `EmbeddingAdapter` learns a linear map from the clicks of past
+queries. It maps only queries, so the documents do not have to be indexed again.
 """
 
 import matplotlib.pyplot as plt

@@ -86,7 +86,13 @@ class Report:
                 f"Recommended with a restriction: {change}, but worse for {' and '.join(worse)}. "
                 "If the search contains these, set new_documents=True."
             )
-        return f"Recommended: {change}."
+        better = [
+            name
+            for name, each in self.methods.items()
+            if interval(each[self.measure] - after)[0] > 0
+        ]
+        hint = f" Still better: {', '.join(better)}." if better else ""
+        return f"Recommended: {change}.{hint}"
 
     def changed(self, n: int = 5) -> dict[str, list[dict[str, Any]]]:
         """The queries that gained most and lost most: row, value before and after."""
@@ -180,6 +186,7 @@ class Report:
         template = files("boostmetric.embeddings").joinpath("report.html").read_text("utf-8")
         return Template(template).substitute(
             verdict=html.escape(facts["verdict"]),
+            kind="loss" if facts["verdict"].startswith("Not") else "gain",
             tables="".join(tables),
             charts="".join(charts),
             changed="".join(changed),
@@ -350,15 +357,17 @@ def _name(row: int, texts: Sequence[str] | None) -> str:
 
 def _html_table(table: dict[str, dict[str, dict[str, float]]], measure: str) -> str:
     names = list(next(iter(table.values())))
-    head = "".join(f"<th>{name}</th>" for name in ("", *names, f"change of {measure}"))
+    # The change comes first, because a phone shows few columns.
+    head = "".join(f"<th>{name}</th>" for name in ("", f"change of {measure}", *names))
     body = []
     for method, values in table.items():
         cells = "".join(f"<td>{each['mean']:.4f}</td>" for each in values.values())
         each = values[measure]
-        change = f"{each['change']:+.4f} [{each['low']:+.4f}, {each['high']:+.4f}]"
+        change = f"{each['change']:+.3f} [{each['low']:+.3f}, {each['high']:+.3f}]"
+        change = "" if method == "baseline" else change
         kind = "gain" if each["low"] > 0 else "loss" if each["high"] < 0 else "same"
         body.append(
-            f"<tr><th>{html.escape(method)}</th>{cells}<td class='{kind}'>{change}</td></tr>"
+            f"<tr><th>{html.escape(method)}</th><td class='{kind}'>{change}</td>{cells}</tr>"
         )
     return (
         f"<div class='scroll'><table><thead><tr>{head}</tr></thead>"
