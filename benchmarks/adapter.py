@@ -304,11 +304,12 @@ def sampled_softmax() -> dict[str, Any]:
     nearest = index.kneighbors(Q[:n], N_HARD)[1]
     few = n * n_documents // 10
     rows = [{"method": "none", "ndcg@10": float(search.scores()["ndcg@10"].mean()), "cpu": 0.0}]
-    for name, params in {
+    variants: dict[str, dict[str, Any]] = {
         "all documents": {},
         "random documents": {"max_scores": few},
         "nearest and random documents": {"max_scores": few, "nearest": nearest},
-    }.items():
+    }
+    for name, params in variants.items():
         cpu = time.process_time()
         W = SoftmaxProblem(Q[:n], documents, csr_array(grades[:n]), **params).solve(0.1)
         cpu = time.process_time() - cpu
