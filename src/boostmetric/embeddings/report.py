@@ -13,19 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from boostmetric.embeddings.query_side import closed_form_map
 from boostmetric.embeddings.search import IDENTITY, Map, Maps, Search
 from boostmetric.embeddings.selection import learn_at, select, tracked
-from boostmetric.embeddings.training import (
-    MAP_RIDGES,
-    Judged,
-    Labeled,
-    Training,
-    axes_of,
-    discriminant_axes,
-)
+from boostmetric.embeddings.training import Judged, Labeled, Training, axes_of, discriminant_axes
+from boostmetric.evaluation.ranking import normalized
 
 SHRINKAGES = (0.9, 0.7, 0.5, 0.3, 0.1)
-"""Shrinkages of the within-class covariance for LDA, chosen in the same way as strengths."""
+MAP_RIDGES = (30.0, 10.0, 3.0, 1.0, 0.3)
+"""Shrinkages of LDA and ridges of the closed-form map, chosen in the same way as strengths."""
 
 CURVE_SHARES = (1 / 8, 1 / 4, 1 / 2)
 """Shares of the training data for the learning curve."""
@@ -290,9 +286,16 @@ def learn_lda(data: Training, strengths: Sequence[float]) -> list[Maps]:
 
 
 def learn_closed_form(data: Training, strengths: Sequence[float]) -> list[Maps]:
-    """`Judged.learn_closed_form` as a function."""
+    """Maps of a query to the mean of its relevant documents, for several ridges."""
     assert isinstance(data, Judged)
-    return data.learn_closed_form(strengths)
+    weights = 1 / np.asarray(data.grades.sum(axis=1)).ravel()
+    targets = np.asarray(data.grades.multiply(weights[:, None]).tocsr() @ data.documents)
+    if data.metric == "cosine":
+        # Queries and targets point in different directions on average; with targets of that mean
+        # cosine, the map does not have to shrink the queries.
+        targets = normalized(targets)
+        targets *= np.einsum("nd,nd->n", data.queries, targets).mean()
+    return [Maps.of_queries(closed_form_map(data.queries, targets, each)) for each in strengths]
 
 
 def _is_known(part: Training, search: Any) -> NDArray:

@@ -21,10 +21,9 @@ from scipy.sparse import csr_array
 from sklearn.model_selection import GroupKFold, KFold, ShuffleSplit, StratifiedKFold
 from sklearn.utils import gen_batches
 
-from boostmetric.embeddings.query_side import SoftmaxProblem, closed_form_map
+from boostmetric.embeddings.query_side import SoftmaxProblem
 from boostmetric.embeddings.search import Judge, Maps, Search, own_documents, same_label
 from boostmetric.estimators import BoostMetric
-from boostmetric.evaluation.ranking import normalized
 from boostmetric.problem import Comparisons
 
 IDENTITY_SHARES = (8.0, 2.0, 0.5, 0.1, 0.0)
@@ -37,9 +36,6 @@ RIDGES = (1.0, 0.3, 0.1, 0.03)
 """Ridges for `side="query"`. The range was set by five folds of Cranfield and SciFact, among 0.003
 to 1000: for queries whose documents were not judged in training, 0.3 is best on both. For the
 others, 0.03 is best on Cranfield, and 0.003 on SciFact, where 0.03 loses .014."""
-
-MAP_RIDGES = (30.0, 10.0, 3.0, 1.0, 0.3)
-"""Ridges of the closed-form map, chosen in the same way."""
 
 N_NEIGHBORS = (15, 15)
 ALPHA = 1e-2
@@ -331,17 +327,6 @@ class Judged(Training):
             random_state=self.seed,
         )
         return self._query_maps(problem, strengths)
-
-    def learn_closed_form(self, strengths: Sequence[float]) -> list[Maps]:
-        """Maps of a query to the mean of its relevant documents, for several ridges."""
-        weights = 1 / np.asarray(self.grades.sum(axis=1)).ravel()
-        targets = np.asarray(self.grades.multiply(weights[:, None]).tocsr() @ self.documents)
-        if self.metric == "cosine":
-            # Queries and targets point in different directions on average; with targets of that
-            # mean cosine, the map does not have to shrink the queries.
-            targets = normalized(targets)
-            targets *= np.einsum("nd,nd->n", self.queries, targets).mean()
-        return [Maps.of_queries(closed_form_map(self.queries, targets, each)) for each in strengths]
 
     def _triplets(self) -> Comparisons:
         """Each query is closer to its relevant documents than to the nearest other ones."""
