@@ -18,7 +18,13 @@ from boostmetric import Comparisons, EmbeddingAdapter, FileFormatError, Metric
 from boostmetric.embeddings import training
 from boostmetric.embeddings.search import IDENTITY, Search, as_grades, same_label
 from boostmetric.embeddings.selection import listening
-from boostmetric.embeddings.training import Judged, Labeled, discriminant_axes
+from boostmetric.embeddings.training import (
+    Judged,
+    Labeled,
+    discriminant_axes,
+    leading_rows,
+    second_moment,
+)
 from boostmetric.evaluation.ranking import ranking_scores
 
 
@@ -268,6 +274,17 @@ def test_discriminant_axes_match_scikit_learn(shrinkage: float) -> None:
     for labels in (y, 10 * y):  # codes without points
         axes = discriminant_axes(X.astype(float), labels, [0.5, shrinkage])[1]
         np.testing.assert_allclose(axes.T @ axes, expected.T @ expected, rtol=1e-6, atol=1e-9)
+
+
+def test_leading_rows_preserve_inner_products_best(rng: np.random.Generator) -> None:
+    X, L = rng.standard_normal((50, 6)) * np.arange(1, 7), rng.standard_normal((6, 6))
+    mapped = X @ L.T
+    rows = leading_rows(L, second_moment(X), 2)
+    # The best approximation of rank 2 of the matrix of inner products (Eckart and Young).
+    U, s, _ = np.linalg.svd(mapped, full_matrices=False)
+    np.testing.assert_allclose((X @ rows.T) @ (X @ rows.T).T, (U[:, :2] * s[:2] ** 2) @ U[:, :2].T)
+    everything = leading_rows(L, second_moment(X))
+    np.testing.assert_allclose(everything.T @ everything, L.T @ L)
 
 
 def test_discriminant_axes_of_equal_points() -> None:

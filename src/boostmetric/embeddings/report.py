@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 from boostmetric.embeddings.query_side import closed_form_map
 from boostmetric.embeddings.search import IDENTITY, Map, Maps, Search
 from boostmetric.embeddings.selection import learn_at, select, tracked
-from boostmetric.embeddings.training import Judged, Labeled, Training, axes_of, discriminant_axes
+from boostmetric.embeddings.training import (
+    Judged,
+    Labeled,
+    Training,
+    axes_of,
+    discriminant_axes,
+    leading_rows,
+    second_moment,
+)
 from boostmetric.evaluation.ranking import normalized
 
 SHRINKAGES = (0.9, 0.7, 0.5, 0.3, 0.1)
@@ -244,10 +252,11 @@ def evaluate(data: Training, n_folds: int, is_selected: bool) -> Report:
     curve[part.n_units] = {"baseline": before, "adapter": after}
     dimensions = {}
     axes, D = axes_of(part.vectors), part.vectors.shape[1]
+    matrix = adapter.documents.matrix
+    leading = None if matrix is None else leading_rows(matrix, second_moment(part.vectors))
     for d in [*(2**k for k in range(4, 13) if 2**k < D), D]:
         small = IDENTITY.project(axes[:d])
-        matrix = adapter.documents.matrix
-        mapped = adapter.project(axes[:d]) if matrix is None else Maps.both(matrix[:d])
+        mapped = adapter.project(axes[:d]) if leading is None else Maps.both(leading[:d])
         pair = {"baseline": small, "adapter": mapped}
         dimensions[d] = {name: search.scores(each)[measure] for name, each in pair.items()}
     return Report(measure, np.concatenate(rows), methods, groups, curve, dimensions, is_selected)
