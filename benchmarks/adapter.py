@@ -370,8 +370,8 @@ datasets; the strengths themselves are chosen by cross-validation on the trainin
 half of the intents are not in the training data. "torch, temperature 0.05" has a fixed temperature;
 learning rate and epochs are tuned. Neither torch row is the best possible one: a training with
 other settings is known to reach R@1 .9312 and nDCG@10 .9184 with all labels, more than the adapter
-in nDCG@10. CPU seconds were measured on a busy machine. Cranfield and SciFact were measured before the
-decision used the gain on other folds; the learned maps are the same.
+in nDCG@10. CPU seconds were measured on a busy machine. Cranfield and SciFact were measured before
+the decision used the gain on other folds; the learned maps are the same.
 """
 
 
