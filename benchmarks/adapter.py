@@ -3,15 +3,17 @@
     python benchmarks/adapter.py [--write]
 
 Requires banking77.npz, cranfield.npz and scifact.npz in the folder BOOSTMETRIC_DATA. Finished tasks
-are in adapter.jsonl, one line each, so an interrupted run is resumed. The torch adapter is skipped
-if torch is not installed. Strengths, and the learning rate, temperature and epochs of torch,
-are chosen on training data only.
+are in adapter.jsonl, one line each, so an interrupted run is resumed. With ADAPTER_TASKS="5;all",
+only tasks whose names contain one of these texts are run. The torch adapter is skipped if torch is
+not installed. Strengths, and the learning rate, temperature and epochs of torch, are chosen on
+training data only.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -27,11 +29,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from boostmetric import BoostMetric, EmbeddingAdapter
+from boostmetric.embeddings.query_side import N_HARD, SoftmaxProblem
 from boostmetric.embeddings.report import SHRINKAGES, interval, learn_lda
 from boostmetric.embeddings.search import Maps, Search, as_grades, same_label
 from boostmetric.embeddings.selection import select
 from boostmetric.embeddings.training import Labeled, axes_of
 from boostmetric.evaluation.ranking import normalized
+from boostmetric.neighbors import FaissIndex
 
 MEASURED = Path(__file__).with_name("adapter.jsonl")
 MEASURES = ("hit@1", "hit@10", "mrr", "ndcg@10")
@@ -77,9 +81,9 @@ def torch_map(X: NDArray, y: NDArray, new_classes: bool) -> NDArray:
     data = Labeled("cosine", "both", None, new_classes, 1, 0, X, y, np.arange(len(X)))
     part, search = next(data.folds(5))
     best: tuple[float, float, float, int] = (-1.0, 0.0, 0.0, 0)
-    for rate, heat in product((3e-4, 1e-3, 3e-3), (0.05, 0.1, 0.2)):
+    for rate, heat in product((1e-3, 3e-3), (0.05, 0.1, 0.2)):
         for epoch, L in enumerate(train(part.rows, rate, heat, 20), 1):
-            if epoch in (1, 2, 4, 7, 10, 15, 20):
+            if epoch in (2, 5, 10, 20):
                 found = float(search.scores(Maps.both(L))["ndcg@10"].mean())
                 best = max(best, (found, rate, heat, epoch))
     return list(train(np.arange(len(X)), *best[1:]))[-1]
@@ -210,7 +214,7 @@ def scifact_split() -> dict[str, Any]:
 # Is the adapter recommended when it should be? ----------------------------------------------------
 
 
-def shuffled(kind: str) -> dict[str, Any]:
+def shuffled(kind: str, n_components: int | None = None) -> dict[str, Any]:
     """Number of adapters that are accepted for shuffled labels or judgments of real vectors."""
     accepted = 0
     name = "banking77" if kind == "labels" else "cranfield"
@@ -219,7 +223,7 @@ def shuffled(kind: str) -> dict[str, Any]:
         rng = np.random.default_rng(seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            adapter = EmbeddingAdapter(cv=3, random_state=seed)
+            adapter = EmbeddingAdapter(cv=3, random_state=seed, n_components=n_components)
             if kind == "labels":
                 rows = rng.choice(len(data["train_y"]), 300, replace=False)
                 y = rng.permutation(data["train_y"][rows] % 10)
@@ -234,16 +238,31 @@ def shuffled(kind: str) -> dict[str, Any]:
     return {"accepted": accepted, "n": N_SEEDS}
 
 
-def planted(spread: float) -> dict[str, Any]:
-    """Number of adapters that are accepted for 500 queries with a planted map."""
-    accepted, gains, deviations = 0, [], []
+def synthetic_shuffled(n_components: int | None = None) -> dict[str, Any]:
+    """The same for generated vectors: 5 classes differ in 4 of 12 dimensions."""
+    accepted = 0
     for seed in range(N_SEEDS):
         rng = np.random.default_rng(seed)
-        D, n = 16, 500
+        y = np.arange(150) % 5
+        X = 2 * rng.standard_normal((150, 12))
+        X[:, :4] = 1.5 * rng.standard_normal((5, 4))[y] + rng.standard_normal((150, 4))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            adapter = EmbeddingAdapter(cv=3, random_state=seed, n_components=n_components)
+            accepted += adapter.fit(X, rng.permutation(y)).strength_ is not None
+    return {"accepted": accepted, "n": N_SEEDS}
+
+
+def planted(spread: float, noise: float) -> dict[str, Any]:
+    """Number of adapters that are accepted for 500 queries with a planted map."""
+    accepted, gains, deviations = 0, [], []
+    D, n = 16, 500
+    change = np.eye(D) + spread * np.random.default_rng(0).standard_normal((D, D)) / np.sqrt(D)
+    for seed in range(N_SEEDS):
+        rng = np.random.default_rng(seed)
         documents = rng.standard_normal((1000, D))
         chosen = rng.integers(0, 1000, n)
-        change = np.eye(D) + spread * rng.standard_normal((D, D)) / np.sqrt(D)
-        Q = documents[chosen] @ np.linalg.inv(change) + 0.6 * rng.standard_normal((n, D))
+        Q = documents[chosen] @ np.linalg.inv(change) + noise * rng.standard_normal((n, D))
         judgments = np.column_stack([np.arange(n), chosen, np.ones(n)])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
@@ -252,12 +271,61 @@ def planted(spread: float) -> dict[str, Any]:
                 Q.astype(np.float32), documents=documents.astype(np.float32), judgments=judgments
             )
         found = adapter.selection_
-        best = int(np.argmax(found.gains))
         accepted += found.chosen is not None
-        gains.append(float(found.gains[best]))
-        deviations.append(float(found.errors[best] * np.sqrt(found.n_units)))
+        gains.append(found.gain)
+        deviations.append(found.error * np.sqrt(found.n_units))
     facts = {"gain": float(np.mean(gains)), "deviation": float(np.mean(deviations))}
     return {"accepted": accepted, "n": N_SEEDS, **facts}
+
+
+# Many documents -----------------------------------------------------------------------------------
+
+
+def planted_search(n: int, n_documents: int, D: int) -> tuple[NDArray, NDArray, NDArray]:
+    """Queries, documents and judgments; a quarter of the dimensions of queries are noise."""
+    rng = np.random.default_rng(0)
+    centers = rng.standard_normal((n_documents // 20, D), dtype=np.float32)
+    documents = centers[rng.integers(0, len(centers), n_documents)]
+    documents += 0.5 * rng.standard_normal(documents.shape, dtype=np.float32)
+    chosen = rng.integers(0, n_documents, n)
+    Q = documents[chosen] + 0.6 * rng.standard_normal((n, D), dtype=np.float32)
+    Q[:, : D // 4] = 2 * rng.standard_normal((n, D // 4), dtype=np.float32)
+    return normalized(Q), normalized(documents), np.column_stack([np.arange(n), chosen])
+
+
+def sampled_softmax() -> dict[str, Any]:
+    """The exact softmax over 50,000 documents, and two with a tenth of the scores."""
+    n, n_documents = 1000, 50_000
+    Q, documents, judgments = planted_search(2 * n, n_documents, 32)
+    grades = as_grades(judgments, 2 * n, n_documents)
+    search = Search(Q[n:], documents, csr_array(grades[n:]), np.arange(n))
+    index = FaissIndex(1)
+    index.fit(documents)
+    nearest = index.kneighbors(Q[:n], N_HARD)[1]
+    few = n * n_documents // 10
+    rows = [{"method": "none", "ndcg@10": float(search.scores()["ndcg@10"].mean()), "cpu": 0.0}]
+    variants: dict[str, dict[str, Any]] = {
+        "all documents": {},
+        "random documents": {"max_scores": few},
+        "nearest and random documents": {"max_scores": few, "nearest": nearest},
+    }
+    for name, params in variants.items():
+        cpu = time.process_time()
+        W = SoftmaxProblem(Q[:n], documents, csr_array(grades[:n]), **params).solve(0.1)
+        cpu = time.process_time() - cpu
+        score = float(search.scores(Maps.of_queries(W))["ndcg@10"].mean())
+        rows.append({"method": name, "ndcg@10": score, "cpu": cpu})
+    return {"softmax": rows}
+
+
+def large(n: int, n_documents: int, D: int) -> dict[str, Any]:
+    """Time and memory of `fit` with many documents."""
+    Q, documents, judgments = planted_search(n, n_documents, D)
+    began = time.perf_counter()
+    adapter = EmbeddingAdapter().fit(Q, documents=documents, judgments=judgments)
+    spent = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return {"large": [n, n_documents, D], "seconds": spent, "gb": peak, "message": adapter.message_}
 
 
 TASKS: dict[str, Callable[[], dict[str, Any]]] = {
@@ -268,21 +336,28 @@ TASKS: dict[str, Callable[[], dict[str, Any]]] = {
     "cranfield minilm": partial(cranfield, "minilm"),
     "scifact split": scifact_split,
     "shuffled judgments": partial(shuffled, "judgments"),
-    "planted map": partial(planted, 0.38),
+    "planted map": partial(planted, 0.395, 1.1),
     "shuffled labels": partial(shuffled, "labels"),
+    "shuffled labels, 3 dimensions": partial(shuffled, "labels", 3),
+    "synthetic shuffled labels": synthetic_shuffled,
+    "synthetic shuffled labels, 3 dimensions": partial(synthetic_shuffled, 3),
     "cranfield wordllama": partial(cranfield, "wordllama"),
     **{
         f"banking77 wordllama {regime}": partial(banking, "wordllama", regime)
         for regime in ("5", "10", "20", "unseen", "all")
     },
+    "sampled softmax": sampled_softmax,
+    "100000 documents": partial(large, 20_000, 100_000, 64),
+    "1000000 documents": partial(large, 50_000, 1_000_000, 384),
 }
 
 
 def measured() -> dict[str, dict[str, Any]]:
+    chosen = os.environ.get("ADAPTER_TASKS", "").split(";")
     lines = MEASURED.read_text().splitlines() if MEASURED.exists() else []
     found = {each["task"]: each for each in map(json.loads, lines)}
     for name, task in TASKS.items():
-        if name not in found:
+        if name not in found and any(each in name for each in chosen):
             found[name] = {"task": name, **task()}
             with MEASURED.open("a") as file:
                 file.write(json.dumps(found[name]) + "\n")
@@ -292,8 +367,11 @@ def measured() -> dict[str, dict[str, Any]]:
 NOTES = """\
 R@k: a result of the right intent among the first k. The ranges of strengths were set on these
 datasets; the strengths themselves are chosen by cross-validation on the training data. "unseen":
-half of the intents are not in the training data. The torch adapter is not the best possible one: a
-training with other settings is known to reach R@1 .9312 and nDCG@10 .9184 with all labels.
+half of the intents are not in the training data. "torch, temperature 0.05" has a fixed temperature;
+learning rate and epochs are tuned. Neither torch row is the best possible one: a training with
+other settings is known to reach R@1 .9312 and nDCG@10 .9184 with all labels, more than the adapter
+in nDCG@10. CPU seconds were measured on a busy machine. Cranfield and SciFact were measured before
+the decision used the gain on other folds; the learned maps are the same.
 """
 
 
@@ -349,6 +427,19 @@ def table(found: dict[str, dict[str, Any]]) -> str:
         if "accepted" in each:
             facts = f"{each['gain']:.4f} | {each['deviation']:.3f}" if "gain" in each else " | "
             lines.append(f"| {name} | {each['accepted']} | {each['n']} | {facts} |")
+    # 4) many documents
+    if "sampled softmax" in found:
+        head = "| documents in the softmax (50,000, 1,000 queries) | nDCG@10 | CPU s |"
+        lines += ["", head, "|---|---|---|"]
+        for row in found["sampled softmax"]["softmax"]:
+            lines.append(f"| {row['method']} | {row['ndcg@10']:.4f} | {row['cpu']:.1f} |")
+    if any("large" in each for each in found.values()):
+        head = "| queries | documents | dimensions | seconds of `fit` | peak memory, GB |"
+        lines += ["", head, "|---|---|---|---|---|"]
+    for each in found.values():
+        if "large" in each:
+            sizes = " | ".join(f"{size:,}" for size in each["large"])
+            lines.append(f"| {sizes} | {each['seconds']:.0f} | {each['gb']:.1f} |")
     return "\n".join(lines)
 
 

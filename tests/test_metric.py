@@ -232,17 +232,6 @@ def test_shrinkage_is_an_average_with_the_identity(rng: np.random.Generator) -> 
     np.testing.assert_allclose(metric.shrink(0.3).matrix, expected, atol=1e-12)
 
 
-def test_components_of_equal_eigenvalues_do_not_depend_on_rounding(
-    rng: np.random.Generator,
-) -> None:
-    metric = Metric.from_components(rng.normal(size=(3, 20))).shrink(0.5)
-    expected = metric.components
-    np.testing.assert_allclose(expected.T @ expected, metric.matrix, atol=1e-12)
-    order = rng.permutation(metric.n_directions)
-    permuted = Metric(metric.directions[:, order], metric.coefs[order])
-    np.testing.assert_allclose(permuted.components, expected, atol=1e-10)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_composition_is_the_metric_of_transformed_points(
     dtype: type[np.floating], rng: np.random.Generator

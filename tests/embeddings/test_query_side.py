@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
 from boostmetric.embeddings import query_side
-from boostmetric.embeddings.query_side import SoftmaxProblem, closed_form_map
+from boostmetric.embeddings.query_side import SoftmaxProblem, closed_form_map, nearest_documents
 
 
 def drawn(
@@ -117,6 +117,30 @@ def test_sampled_negatives_approximate_softmax(rng: np.random.Generator) -> None
     one, two = exact.loss(W), sampled.loss(W)
     assert two[0] == pytest.approx(one[0], rel=0.02)
     assert np.corrcoef(one[1].ravel(), two[1].ravel())[0, 1] > 0.98
+
+
+def test_nearest_documents_improve_sampled_softmax(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("faiss")
+    Q, D, grades = drawn(rng, 200, 2000)
+    Q, D = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (Q, D))
+    assert nearest_documents(Q, D, 1) is None
+    monkeypatch.setattr(query_side, "MAX_SCORES", 200 * 500)
+    nearest = nearest_documents(Q, D, 1)
+    assert nearest is not None
+    assert nearest.shape == (200, query_side.N_HARD)
+    problems = {
+        "exact": SoftmaxProblem(Q, D, grades),
+        "sampled": SoftmaxProblem(Q, D, grades, max_scores=200 * 300),
+        "nearest": SoftmaxProblem(Q, D, grades, nearest=nearest, max_scores=200 * 300),
+    }
+    gradients = {}
+    for name, problem in problems.items():
+        problem.scale = 30.0  # few documents have most of the probability
+        gradients[name] = problem.loss(np.zeros((5, 5)))[1]
+    errors = {name: np.linalg.norm(each - gradients["exact"]) for name, each in gradients.items()}
+    assert errors["nearest"] < errors["sampled"] / 2
 
 
 def test_closed_form_map_matches_least_squares(rng: np.random.Generator) -> None:

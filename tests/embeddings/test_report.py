@@ -116,9 +116,14 @@ def test_verdict_follows_intervals(rng: np.random.Generator) -> None:
     assert "no reliable gain" in report_of({"all": noise + 0.001}).verdict
     assert "no reliable gain" in report_of({"all": noise - 0.1}).verdict
     assert "not changed" in report_of({"all": noise + 0.1}, is_selected=False).verdict
+    simple = {"baseline": noise, "PCA": noise + 0.3, "adapter": noise + 0.1}
+    values = {name: {"ndcg@10": each} for name, each in simple.items()}
+    report = Report("ndcg@10", np.arange(200), values, {}, {}, {}, True)
+    assert report.verdict.endswith("held-out queries. Still better: PCA.")
     groups = {"all": noise + 0.1, "seen documents": noise + 0.2, "unseen documents": noise - 0.1}
     verdict = report_of(groups).verdict
-    assert "worse for unseen documents" in verdict
+    assert verdict.startswith("Recommended with a restriction: ndcg@10 0.000 → 0.100")
+    assert "worse for unseen documents (ndcg@10 -0.100)" in verdict
     assert "new_documents=True" in verdict
 
 

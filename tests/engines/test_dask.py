@@ -373,7 +373,7 @@ def test_index_per_chunk_has_high_recall(client: Any, n_classes: int) -> None:
 def test_faiss_index_can_be_pickled() -> None:
     pytest.importorskip("faiss")
     points = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
-    index = indexes._Faiss(1)
+    index = indexes.FaissIndex(1)
     index.fit(points)
     expected = index.kneighbors(points, 4)
     found = pickle.loads(pickle.dumps(index)).kneighbors(points, 4)

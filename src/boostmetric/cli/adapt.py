@@ -144,7 +144,7 @@ def report(
         )
     params = _params(side, metric, dimensions, new_documents, seed, jobs)
     adapter = _fitted(inputs, params)
-    with _status("Evaluating"):
+    with _progress("Evaluating"):
         found = adapter.report_
     if html is not None:
         from boostmetric._files import atomic_write
@@ -224,7 +224,7 @@ def _params(
 def _fitted(inputs: dict[str, Any], params: dict[str, Any]) -> EmbeddingAdapter:
     from boostmetric.embeddings import EmbeddingAdapter
 
-    with _status("Learning"):
+    with _progress("Learning"):
         return EmbeddingAdapter(**params).fit(**inputs)
 
 
@@ -345,8 +345,25 @@ def _positions(ids: Any, kind: str, path: Path | None, n: int, judgments: Path) 
 
 
 @contextmanager
-def _status(text: str) -> Iterator[None]:
+def _progress(text: str) -> Iterator[None]:
+    """Show a bar with the number of finished folds."""
     from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    with Console(stderr=True).status(f"{text} …"):
+    from boostmetric.embeddings.selection import listening
+
+    console = Console(stderr=True)
+    columns = (TextColumn(text), BarColumn(), TextColumn("{task.fields[folds]}"))
+    is_hidden = not console.is_terminal
+    bar = Progress(
+        *columns, TimeElapsedColumn(), console=console, transient=True, disable=is_hidden
+    )
+    task = bar.add_task(text, total=None, folds="")
+
+    def update(n_done: int, n_folds: int) -> None:
+        # After the folds, the adapter is learned from all data.
+        folds = f"fold {n_done + 1} of {n_folds}"
+        bar.update(task, completed=n_done, total=n_folds + 1, folds=folds)
+
+    with bar, listening(update):
         yield

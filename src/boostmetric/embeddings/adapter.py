@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from boostmetric._files import FileFormatError, load_arrays, save_arrays
 from boostmetric._validation import check_parameter, is_count, warn
 from boostmetric.data.labels import check_labels, single_labels
+from boostmetric.embeddings.query_side import nearest_documents
 from boostmetric.embeddings.report import Report, evaluate
 from boostmetric.embeddings.search import Map, as_grades, as_vectors
 from boostmetric.embeddings.selection import learn_at, select
@@ -37,15 +38,16 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     Learns from labels, from judged documents or clicks, or from comparisons. The strength of the
     adapter is cross-validated, and the identity is always a candidate: unless the gain in nDCG@10
-    exceeds two standard errors (more with several candidates, see `selection.choose`), vectors are
-    not changed, and a warning says so.
+    exceeds 2.2 standard errors on queries that did not choose the strength, vectors are not
+    changed, and a warning says so.
 
     Parameters
     ----------
     side : {"auto", "both", "query"}, default="auto"
-        "both" maps queries and documents with the same matrix L, and LᵀL ⪰ 0 is learned by
-        `BoostMetric` and moved toward the identity. "query" maps queries only, so documents stay as
-        indexed (`query_side`). "auto" is "query" for judgments and "both" otherwise.
+        "both" maps queries and documents with the same matrix L. LᵀL ⪰ 0 is learned by
+        `BoostMetric`, averaged with shrunk discriminant axes if there are labels, and moved toward
+        the identity. "query" maps queries only, so documents stay as indexed (`query_side`). "auto"
+        is "query" for judgments and "both" otherwise.
     metric : {"cosine", "euclidean"}, default="cosine"
         Similarity of the search. With "cosine", results have unit length, so that the inner product
         is the cosine.
@@ -255,8 +257,17 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         vectors, searched = (each.astype(dtype, copy=False) for each in (vectors, searched))
         grades = as_grades(judgments, len(vectors), len(searched))
         rows = np.flatnonzero(np.diff(grades.indptr))
-        grades = grades[rows]
-        return Judged(**shared, queries=vectors[rows], documents=searched, grades=grades, rows=rows)
+        queries, nearest = vectors[rows], None
+        if side == "query":
+            nearest = nearest_documents(queries, searched, self.n_jobs)
+        return Judged(
+            **shared,
+            queries=queries,
+            documents=searched,
+            grades=grades[rows],
+            rows=rows,
+            nearest=nearest,
+        )
 
     def _vectors(self, X: Any, reset: bool) -> NDArray:
         """Check X, its number of dimensions, and the names of its columns."""

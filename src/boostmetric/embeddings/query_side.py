@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +30,16 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from sklearn.utils import gen_batches
 
+from boostmetric.engines import Threads
+from boostmetric.neighbors import FaissIndex
+
 MAX_SCORES = 10**9
 SAMPLED_SCORES = 10**8
 """Number of scores up to which an evaluation of the softmax is exact, and that with sampled
 negatives, which is used above. 10**8 scores of 384 features take about 5 seconds on one core."""
+
+N_HARD = 20
+"""Nearest documents of each query that are always among the sampled negatives."""
 
 BATCH_SCORES = 1 << 23
 """Number of scores in memory at a time, 32 MB in float32."""
@@ -62,8 +69,9 @@ class SoftmaxProblem:
     grades : of shape (n, N), nonnegative; every row has a positive entry
     offsets : o(d), of shape (N,)
     exclude : of shape (n, N); documents with a nonzero entry do not compete for that query
-    max_scores : above this number of scores, each batch of queries competes with its own judged
-        documents and a fixed random sample of the others
+    nearest : documents near each query, of shape (n, h), or None; −1 is ignored
+    max_scores : above this number of scores, each batch of queries competes with its own judged and
+        nearest documents and a fixed random sample of the others
     random_state : determines the sample
     """
 
@@ -75,6 +83,7 @@ class SoftmaxProblem:
         offsets: NDArray | None = None,
         exclude: csr_array | None = None,
         *,
+        nearest: NDArray | None = None,
         max_scores: int = MAX_SCORES,
         random_state: int = 0,
     ) -> None:
@@ -88,29 +97,38 @@ class SoftmaxProblem:
         if n_columns * self.n_queries > max_scores:
             n_columns = max(1, min(SAMPLED_SCORES, max_scores) // self.n_queries)
         rng = np.random.default_rng(random_state)
-        self.batches = list(self._make_batches(n_columns, exclude, rng))
+        if nearest is None:
+            nearest = np.empty((self.n_queries, 0), dtype=np.intp)
+        self.batches = list(self._make_batches(n_columns, exclude, nearest, rng))
         self.scale = 1.0
         self._fit_scale()
         self.variance = self._variance()
 
     def _make_batches(
-        self, n_columns: int, exclude: csr_array | None, rng: np.random.Generator
+        self,
+        n_columns: int,
+        exclude: csr_array | None,
+        nearest: NDArray,
+        rng: np.random.Generator,
     ) -> Iterator[Batch]:
         N = len(self.D)
         n_rows = BATCH_SCORES // n_columns
-        if n_columns < N:  # at most about a third of the documents of a batch are judged
-            n_rows = min(n_rows, n_columns * self.n_queries // (2 * self.T.nnz))
+        if n_columns < N:  # at most about half of the documents of a batch are judged or near
+            n_own = self.T.nnz / self.n_queries + nearest.shape[1]
+            n_rows = min(n_rows, int(n_columns / (2 * n_own)))
         for rows in gen_batches(self.n_queries, max(1, n_rows)):
             targets = csr_array(self.T[rows])
             columns, shifts = None, np.zeros(1, self.D.dtype)
             excluded = None if exclude is None else csr_array(exclude[rows])
             if n_columns < N:
-                judged = np.unique(targets.indices)
-                others = np.delete(np.arange(N), judged)
-                sample = rng.choice(others, min(n_columns, len(others)), replace=False)
-                columns = np.concatenate([judged, np.sort(sample)])
+                own = np.union1d(targets.indices, nearest[rows])
+                own = own[own >= 0].astype(np.intp)
+                others = np.delete(np.arange(N), own)
+                n_sampled = min(max(n_columns // 2, n_columns - len(own)), len(others))
+                sample = rng.choice(others, n_sampled, replace=False)
+                columns = np.concatenate([own, np.sort(sample)])
                 shifts = np.zeros(len(columns), self.D.dtype)
-                shifts[len(judged) :] = np.log(max(1, len(others)) / max(1, len(sample)))
+                shifts[len(own) :] = np.log(max(1, len(others)) / max(1, len(sample)))
                 targets = csr_array(targets[:, columns])
                 excluded = None if excluded is None else csr_array(excluded[:, columns])
             pairs = (np.empty(0, np.intp),) * 2 if excluded is None else excluded.nonzero()
@@ -205,6 +223,18 @@ class SoftmaxProblem:
         options = {"maxiter": max_iter, "gtol": tol * largest, "ftol": 1e-7, "maxcor": 10}
         found = minimize(objective, x, jac=True, method="L-BFGS-B", options=options)
         return np.asarray(found.x.reshape(shape))
+
+
+def nearest_documents(queries: NDArray, documents: NDArray, n_jobs: int | None) -> NDArray | None:
+    """Documents near each query, of shape (n, N_HARD), by FAISS.
+
+    None if FAISS is not installed, or if the softmax is over all documents.
+    """
+    if len(queries) * len(documents) <= MAX_SCORES or find_spec("faiss") is None:
+        return None
+    index = FaissIndex(Threads(n_jobs).n_jobs)
+    index.fit(documents)
+    return index.kneighbors(queries, N_HARD)[1]
 
 
 def closed_form_map(queries: NDArray, targets: NDArray, ridge: float) -> NDArray:

@@ -12,14 +12,24 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+from boostmetric.embeddings.query_side import closed_form_map
 from boostmetric.embeddings.search import IDENTITY, Map, Maps, Search
-from boostmetric.embeddings.selection import learn_at, select
-from boostmetric.embeddings.training import MAP_RIDGES, Judged, Labeled, Training, axes_of
+from boostmetric.embeddings.selection import learn_at, select, tracked
+from boostmetric.embeddings.training import (
+    Judged,
+    Labeled,
+    Training,
+    axes_of,
+    discriminant_axes,
+    leading_rows,
+    second_moment,
+)
+from boostmetric.evaluation.ranking import normalized
 
 SHRINKAGES = (0.9, 0.7, 0.5, 0.3, 0.1)
-"""Shrinkages of the within-class covariance for LDA, chosen in the same way as strengths."""
+MAP_RIDGES = (30.0, 10.0, 3.0, 1.0, 0.3)
+"""Shrinkages of LDA and ridges of the closed-form map, chosen in the same way as strengths."""
 
 CURVE_SHARES = (1 / 8, 1 / 4, 1 / 2)
 """Shares of the training data for the learning curve."""
@@ -67,17 +77,26 @@ class Report:
             )
         if low <= 0:
             return f"Not recommended: there is no reliable gain ({change})."
+        # nDCG may improve while the first result gets worse.
         worse = [
-            name
+            f"{name} ({measure} {loss.mean():+.3f})"
             for name, each in self.groups.items()
-            if interval(each["adapter"][self.measure] - each["baseline"][self.measure])[1] < 0
+            for measure in (self.measure, "hit@1")
+            if measure in each["adapter"]
+            and interval(loss := each["adapter"][measure] - each["baseline"][measure])[1] < 0
         ]
         if worse:
             return (
                 f"Recommended with a restriction: {change}, but worse for {' and '.join(worse)}. "
                 "If the search contains these, set new_documents=True."
             )
-        return f"Recommended: {change}."
+        better = [
+            name
+            for name, each in self.methods.items()
+            if interval(each[self.measure] - after)[0] > 0
+        ]
+        hint = f" Still better: {', '.join(better)}." if better else ""
+        return f"Recommended: {change}.{hint}"
 
     def changed(self, n: int = 5) -> dict[str, list[dict[str, Any]]]:
         """The queries that gained most and lost most: row, value before and after."""
@@ -171,6 +190,7 @@ class Report:
         template = files("boostmetric.embeddings").joinpath("report.html").read_text("utf-8")
         return Template(template).substitute(
             verdict=html.escape(facts["verdict"]),
+            kind="loss" if facts["verdict"].startswith("Not") else "gain",
             tables="".join(tables),
             charts="".join(charts),
             changed="".join(changed),
@@ -190,7 +210,7 @@ def evaluate(data: Training, n_folds: int, is_selected: bool) -> Report:
     outputs: list[dict[str, Scores]] = []
     rows, known = [], []
     first: tuple[Training, Any, Maps] | None = None
-    for part, search in data.folds(n_folds):
+    for part, search in tracked(data.folds(n_folds), n_folds):
         adapter = _best(part, n_inner)
         maps = {"baseline": IDENTITY, **_baselines(part, n_inner), "adapter": adapter}
         outputs.append({name: search.scores(each) for name, each in maps.items()})
@@ -232,10 +252,11 @@ def evaluate(data: Training, n_folds: int, is_selected: bool) -> Report:
     curve[part.n_units] = {"baseline": before, "adapter": after}
     dimensions = {}
     axes, D = axes_of(part.vectors), part.vectors.shape[1]
+    matrix = adapter.documents.matrix
+    leading = None if matrix is None else leading_rows(matrix, second_moment(part.vectors))
     for d in [*(2**k for k in range(4, 13) if 2**k < D), D]:
         small = IDENTITY.project(axes[:d])
-        matrix = adapter.documents.matrix
-        mapped = adapter.project(axes[:d]) if matrix is None else Maps.both(matrix[:d])
+        mapped = adapter.project(axes[:d]) if leading is None else Maps.both(leading[:d])
         pair = {"baseline": small, "adapter": mapped}
         dimensions[d] = {name: search.scores(each)[measure] for name, each in pair.items()}
     return Report(measure, np.concatenate(rows), methods, groups, curve, dimensions, is_selected)
@@ -270,18 +291,20 @@ def learn_lda(data: Training, strengths: Sequence[float]) -> list[Maps]:
     """Discriminant axes for several shrinkages of the within-class covariance."""
     assert isinstance(data, Labeled)
     center = data.X.mean(axis=0, dtype=np.float64)
-    maps = []
-    for each in strengths:
-        lda = LinearDiscriminantAnalysis(solver="eigen", shrinkage=each).fit(data.X, data.y)
-        n_axes = min(len(lda.classes_) - 1, data.X.shape[1])
-        maps.append(Maps.both(lda.scalings_[:, :n_axes].T, center))
-    return maps
+    return [Maps.both(axes, center) for axes in discriminant_axes(data.X, data.y, strengths)]
 
 
 def learn_closed_form(data: Training, strengths: Sequence[float]) -> list[Maps]:
-    """`Judged.learn_closed_form` as a function."""
+    """Maps of a query to the mean of its relevant documents, for several ridges."""
     assert isinstance(data, Judged)
-    return data.learn_closed_form(strengths)
+    weights = 1 / np.asarray(data.grades.sum(axis=1)).ravel()
+    targets = np.asarray(data.grades.multiply(weights[:, None]).tocsr() @ data.documents)
+    if data.metric == "cosine":
+        # Queries and targets point in different directions on average; with targets of that mean
+        # cosine, the map does not have to shrink the queries.
+        targets = normalized(targets)
+        targets *= np.einsum("nd,nd->n", data.queries, targets).mean()
+    return [Maps.of_queries(closed_form_map(data.queries, targets, each)) for each in strengths]
 
 
 def _is_known(part: Training, search: Any) -> NDArray:
@@ -346,15 +369,17 @@ def _name(row: int, texts: Sequence[str] | None) -> str:
 
 def _html_table(table: dict[str, dict[str, dict[str, float]]], measure: str) -> str:
     names = list(next(iter(table.values())))
-    head = "".join(f"<th>{name}</th>" for name in ("", *names, f"change of {measure}"))
+    # The change comes first, because a phone shows few columns.
+    head = "".join(f"<th>{name}</th>" for name in ("", f"change of {measure}", *names))
     body = []
     for method, values in table.items():
         cells = "".join(f"<td>{each['mean']:.4f}</td>" for each in values.values())
         each = values[measure]
-        change = f"{each['change']:+.4f} [{each['low']:+.4f}, {each['high']:+.4f}]"
+        change = f"{each['change']:+.3f} [{each['low']:+.3f}, {each['high']:+.3f}]"
+        change = "" if method == "baseline" else change
         kind = "gain" if each["low"] > 0 else "loss" if each["high"] < 0 else "same"
         body.append(
-            f"<tr><th>{html.escape(method)}</th>{cells}<td class='{kind}'>{change}</td></tr>"
+            f"<tr><th>{html.escape(method)}</th><td class='{kind}'>{change}</td>{cells}</tr>"
         )
     return (
         f"<div class='scroll'><table><thead><tr>{head}</tr></thead>"

@@ -11,13 +11,19 @@ from boostmetric.neighbors.exact import (
     nearest_targets_and_impostors,
     search_part,
 )
-from boostmetric.neighbors.index import Index, check_index, indexed_targets_and_impostors
+from boostmetric.neighbors.index import (
+    FaissIndex,
+    Index,
+    check_index,
+    indexed_targets_and_impostors,
+)
 from boostmetric.neighbors.kernels import compiled_loops
 from boostmetric.neighbors.parts import nearest_in_parts
 from boostmetric.neighbors.ranking import NONE, NeighborTable, merge_tables
 
 __all__ = [
     "NONE",
+    "FaissIndex",
     "Index",
     "NeighborTable",
     "Places",

@@ -199,7 +199,7 @@ def make_indexes(
             if len(members) <= MIN_INDEXED:
                 own = _BruteForce()
             else:
-                own = _Faiss(n_threads) if isinstance(index, str) else clone(index, safe=False)
+                own = FaissIndex(n_threads) if isinstance(index, str) else clone(index, safe=False)
             own.fit(points[members])
             yield _Group(number, value, members, sides, own)
 
@@ -302,7 +302,7 @@ class _BruteForce:
         return np.take_along_axis(squares, nearest, axis=1), nearest
 
 
-class _Faiss:
+class FaissIndex:
     """FAISS's inverted file with 2·√n cells; results do not depend on the number of threads."""
 
     def __init__(self, n_threads: int) -> None:
