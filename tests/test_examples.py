@@ -112,6 +112,13 @@ def losses(of: SimpleNamespace) -> None:
         assert (path[-1] < 1e-6) == (solver == "totally_corrective")
 
 
+def embeddings(names: SimpleNamespace) -> None:
+    report = names.report
+    assert "Recommended" in report.verdict
+    last = max(report.curve)
+    assert report.curve[last]["adapter"].mean() > 1.1 * report.curve[last]["baseline"].mean()
+
+
 def low_rank(of: SimpleNamespace) -> None:
     learned, pca = np.array(of.errors["learned"]), np.array(of.errors["PCA"])
     assert (learned < pca).all()
@@ -169,6 +176,7 @@ LESSONS: dict[str, Callable[[SimpleNamespace], None]] = {
     "plot_clusters": clusters,
     "plot_correlation": correlations,
     "plot_early_stopping": early_stopping,
+    "plot_embeddings": embeddings,
     "plot_losses": losses,
     "plot_low_rank": low_rank,
     "plot_ordinal_map": map_of_cities,

@@ -17,7 +17,7 @@ from boostmetric import BoostMetric, BoostMetricCV, Comparisons, Metric, knn_err
 from boostmetric.cli.console import FitProgress
 from boostmetric.estimators.callbacks import Progress
 
-SLOW = ["--solver", "totally_corrective", "--max-iter", "1000"]
+SLOW = ["--solver", "totally_corrective", "--max-iter", "1000", "--passes", "2"]
 """Settings with which a fit takes many steps."""
 
 
@@ -251,7 +251,7 @@ def test_interrupted_fit_can_be_resumed(
 @pytest.mark.slow
 def test_progress_shows_a_bar_in_a_terminal(data: Path, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    words = ["fit", "points.csv", "-l", "kind", "-o", "m.bm", "--max-iter", "40"]
+    words = ["fit", "points.csv", "-l", "kind", "-o", "m.bm", "--passes", "2"]
     run = subprocess.Popen(
         [sys.executable, "-m", "boostmetric", *words],
         cwd=tmp_path,

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -331,7 +329,7 @@ class Interrupting(BoostMetricCV):
     def _learn(self, *arguments: Any) -> Any:
         type(self).n_fits += 1
         if type(self).n_fits == self.last:
-            os.kill(os.getpid(), signal.SIGINT)
+            raise KeyboardInterrupt  # as Python does for SIGINT
         return super()._learn(*arguments)
 
 

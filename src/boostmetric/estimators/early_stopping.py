@@ -16,8 +16,9 @@ from boostmetric.data.labels import Labels
 from boostmetric.engines import Threads
 from boostmetric.estimators.settings import Settings
 from boostmetric.estimators.training_data import TrainingData
-from boostmetric.evaluation.knn import nearest_rows, neighbor_errors, satisfied_share
+from boostmetric.evaluation.knn import neighbor_errors, satisfied_share
 from boostmetric.metric import Metric
+from boostmetric.neighbors import nearest_points
 from boostmetric.problem import only_named_rows
 from boostmetric.solvers import Boosting, Outcome
 
@@ -166,17 +167,19 @@ class HeldOut:
             points = points[np.arange(points.shape[0])]
         assert self.rest.weights is not None
         others = np.flatnonzero(self.rest.weights > 0)
-        A, B, k = points[others], points[chosen], self._settings.n_targets
+        A, B, k = points[others], points[chosen], min(self._settings.n_targets, len(others))
         known, truth = labels[others], labels[chosen]
         # Up to a million distances take milliseconds, so they are computed after every step, and
         # starting threads would take longer. Otherwise ten directions share an evaluation.
         is_large = len(chosen) * len(others) > 1_000_000
-        n_jobs = Threads(self._settings.n_jobs).n_jobs if is_large else 1
+        n_jobs = self._settings.n_jobs if is_large else 1
         nearest: NDArray | None = None
 
         def error(metric: Metric) -> float:
             nonlocal nearest  # the search starts from the neighbors of the evaluation before
-            nearest = nearest_rows(metric.transform(A), metric.transform(B), k, n_jobs, nearest)
+            images = metric.transform(A), metric.transform(B)
+            with Threads(n_jobs) as threads:
+                nearest = nearest_points(*images, k, likely=nearest, threads=threads)
             errors = neighbor_errors(known, nearest, truth, "nearest")
             return float(np.average(errors, weights=self._judged_weights))
 

@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
-from sklearn.utils import check_array
+from scipy.sparse import csr_array, issparse
+from sklearn.neighbors import NearestNeighbors
 
 from boostmetric.data.labels import as_indicator
-from boostmetric.data.points import Points
-from boostmetric.engines import Threads, single_blas_thread
+from boostmetric.data.points import Points, as_points
 from boostmetric.metric import Metric
-from boostmetric.neighbors import nearest_points
 from boostmetric.problem import ComparisonOperator, Comparisons
 
 
@@ -51,7 +49,8 @@ def knn_error(
             f"y_train must have shape (n,), got {known.shape}. For multilabel targets use "
             "unlike_share."
         )
-    rows = nearest_rows(X_train, X_test, n_neighbors, n_jobs)
+    queries = None if X_test is None else as_points(X_test)
+    rows = nearest_rows(as_points(X_train), queries, n_neighbors, n_jobs)
     return float(np.average(neighbor_errors(known, rows, truth, ties), weights=sample_weight))
 
 
@@ -91,7 +90,7 @@ def unlike_share(
             "Y_train and Y_test must be indicators of shape (n, L) with L >= 2. For one label per "
             "point use knn_error."
         )
-    rows = nearest_rows(X_train, X_test, n_neighbors, n_jobs)
+    rows = nearest_rows(as_points(X_train), as_points(X_test), n_neighbors, n_jobs)
     return float(np.average(neighbor_errors(known, rows, truth), weights=sample_weight))
 
 
@@ -123,27 +122,21 @@ def neighbor_errors(known: Any, rows: NDArray, truth: Any, ties: str = "first") 
 
 
 def nearest_rows(
-    X_train: ArrayLike | Points,
-    X_test: ArrayLike | Points | None,
-    n_neighbors: int,
-    n_jobs: int | None = None,
-    likely: NDArray | None = None,
+    X_train: Points, X_test: Points | None, n_neighbors: int, n_jobs: int | None = None
 ) -> NDArray:
     """The rows of the nearest training points of each test point, the nearest first.
 
-    Without `X_test`, those of each training point among the others. `likely` is explained in
-    `nearest_points`.
+    Without `X_test`, those of each training point among the others. The search is scikit-learn's,
+    so that points at equal distance are chosen as by its classifier.
     """
-    floats = (np.float64, np.float32)
-    known = check_array(X_train, accept_sparse="csr", dtype=floats)
-    queries = None if X_test is None else check_array(X_test, accept_sparse="csr", dtype=floats)
-    if queries is not None and queries.shape[1] != known.shape[1]:
-        raise ValueError(
-            f"X_test has {queries.shape[1]} features, but X_train has {known.shape[1]}."
-        )
-    k = min(n_neighbors, known.shape[0] - (queries is None))
-    with single_blas_thread(), Threads(n_jobs) as threads:
-        return nearest_points(known, queries, k, likely=likely, threads=threads)
+    n_others = X_train.shape[0] - (X_test is None)
+    index = NearestNeighbors(
+        n_neighbors=min(n_neighbors, n_others),
+        algorithm="brute" if issparse(X_train) or issparse(X_test) else "auto",
+        n_jobs=n_jobs,
+    )
+    rows: NDArray = index.fit(X_train).kneighbors(X_test, return_distance=False)
+    return rows
 
 
 def majority(neighbors: NDArray, ties: str = "nearest") -> NDArray:
