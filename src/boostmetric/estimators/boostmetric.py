@@ -346,7 +346,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         self.init_ = settings.init
         if is_auto(settings.init):
             self.init_, self.init_errors_ = choose_init(
-                data.points, data.labels, data.weights, data.comparisons
+                data.points, data.labels, data.weights, data.comparisons, settings.n_jobs
             )
             if settings.verbose:
                 show_log()

@@ -366,7 +366,7 @@ class BoostMetricCV(LearnedMetric):
         """
         points, init = data.points, candidate.get("init", "auto")
         if is_auto(init):
-            init, _ = choose_init(points, data.labels, data.weights, data.comparisons)
+            init, _ = choose_init(points, data.labels, data.weights, data.comparisons, self.n_jobs)
         base = starting_transformation(init, points, data.labels, data.weights)
         base = None if base is None else base.astype(points.dtype)
         if (shrinkages == 1).all():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn.utils.extmath import row_norms, safe_sparse_dot
 from boostmetric._validation import is_count
 from boostmetric.data.dask_points import DaskPoints
 from boostmetric.data.points import Points, distinct_points, largest_sizes
+from boostmetric.engines import Threads
 from boostmetric.evaluation.knn import neighbor_errors
 from boostmetric.metric import fix_signs, pair_distances
 from boostmetric.problem import Comparisons, only_named_rows
@@ -127,6 +129,7 @@ def choose_init(
     labels: NDArray | csr_array | None = None,
     weights: NDArray | None = None,
     comparisons: Comparisons | None = None,
+    n_jobs: int | None = 1,
 ) -> tuple[str | None, dict[str, float]]:
     """Choose the starting transformation by an error that is known before learning.
 
@@ -138,7 +141,8 @@ def choose_init(
     not satisfied; both choose between None and "scale", as do sparse X, which cannot be centered,
     and Dask collections, of which a sample is fetched.
 
-    The result is deterministic: rows are sampled with a fixed seed.
+    The result is deterministic: rows are sampled with a fixed seed, and it does not depend on the
+    number of threads, `n_jobs`.
 
     Returns
     -------
@@ -159,7 +163,7 @@ def choose_init(
     else:
         if labels.ndim == 1 and not issparse(X) and not isinstance(X, DaskPoints):
             names = (*names, "whiten")
-        wrong, counts = _wrong_neighbors(X, labels, weights, names)
+        wrong, counts = _wrong_neighbors(X, labels, weights, names, n_jobs)
     errors = {
         name or "none": float(np.average(each, weights=counts))
         for name, each in zip(names, wrong, strict=True)
@@ -194,6 +198,7 @@ def _wrong_neighbors(
     labels: NDArray | csr_array,
     weights: NDArray | None,
     names: tuple[str | None, ...],
+    n_jobs: int | None,
 ) -> tuple[NDArray, NDArray]:
     """Errors of sampled points, of shape (number of names, k), and the weights of the points.
 
@@ -225,21 +230,28 @@ def _wrong_neighbors(
             images[name] = images[name] - images[name].mean(axis=0)
     # 3) the three nearest points outside of the fold
     wrong = np.zeros((len(names), len(order)))
-    for fold in range(min(N_FOLDS, n_queries)):
+
+    def classify(task: tuple[int, int]) -> None:
+        number, fold = task
         inside = folds == fold
         known, truth = y[~inside], y[inside]
-        for number, name in enumerate(names):
-            if name == "whiten":
-                L = starting_transformation(name, points[~inside], known, w[~inside])
-                assert L is not None
-                image = images[None] @ L.T
-            else:
-                image = images[name]
-            others, n_neighbors = image[~inside], min(3, len(order) - int(inside.sum()))
-            products = safe_sparse_dot(image[inside], others.T, dense_output=True)
-            distances = row_norms(others, squared=True) - 2 * products
-            nearest = np.argpartition(distances, n_neighbors - 1, axis=1)[:, :n_neighbors]
-            wrong[number, inside] = neighbor_errors(known, nearest, truth)
+        if names[number] == "whiten":
+            L = starting_transformation("whiten", points[~inside], known, w[~inside])
+            assert L is not None
+            image = images[None] @ L.T
+        else:
+            image = images[names[number]]
+        others, n_neighbors = image[~inside], min(3, len(order) - int(inside.sum()))
+        distances = safe_sparse_dot(image[inside], others.T, dense_output=True)
+        distances *= -2
+        distances += row_norms(others, squared=True)
+        nearest = np.argpartition(distances, n_neighbors - 1, axis=1)[:, :n_neighbors]
+        wrong[number, inside] = neighbor_errors(known, nearest, truth)
+
+    tasks = list(product(range(len(names)), range(min(N_FOLDS, n_queries))))
+    # Small problems take milliseconds, less than the threads.
+    with Threads(n_jobs if n_queries * len(order) > 1_000_000 else 1) as threads:
+        threads.map(classify, tasks)
     return wrong[:, queries], w[queries]
 
 
@@ -378,6 +390,6 @@ def shrunk_covariance(residuals: NDArray, weights: NDArray) -> NDArray:
 
 def _class_means(X: NDArray, labels: NDArray, weights: NDArray) -> NDArray:
     """Compute the mean of each class, of shape (number of classes, D); 0 without weight."""
-    sums = np.zeros((int(labels.max()) + 1, X.shape[1]))
-    np.add.at(sums, labels, X * weights[:, None])
+    members = csr_array((weights, (labels, np.arange(len(labels)))), dtype=np.float64)
+    sums = members @ X
     return sums / np.maximum(np.bincount(labels, weights), np.finfo(np.float64).tiny)[:, None]
