@@ -41,7 +41,7 @@ def learner(**settings: Any) -> Any:
 
     settings = {"n_neighbors": 3, "n_passes": 1, **settings}
     names = inspect.signature(BoostMetric).parameters
-    if "index" in settings and "index" not in names:  # before 0.2
+    if "index" in settings and "index" not in names:  # earlier development versions
         settings["neighbors"] = "approximate" if settings.pop("index") else "exact"
     return BoostMetric(**settings)
 
