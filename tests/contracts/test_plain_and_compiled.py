@@ -15,16 +15,17 @@ pytest.importorskip("numba")
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "tolerance"),
     [
-        {},
-        {"directions_per_step": 1, "max_iter": 20, "loss": "exponential"},
-        {"solver": "totally_corrective", "tol": 1e-6},
+        ({}, 1e-10),
+        ({"directions_per_step": 1, "max_iter": 20, "loss": "exponential"}, 1e-10),
+        # Hundreds of steps of L-BFGS amplify rounding; the objectives agree far better than `tol`.
+        ({"solver": "totally_corrective", "tol": 1e-6}, 1e-7),
     ],
     ids=["default", "paper", "totally corrective"],
 )
 def test_objectives_with_and_without_compiled_loops_agree(
-    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X = np.random.default_rng(0).normal(size=(1_500, 20))
     y = np.digitize(X[:, :3].sum(axis=1) + 0.5 * X[:, 3] ** 2, [-1, 0, 1])
@@ -35,4 +36,4 @@ def test_objectives_with_and_without_compiled_loops_agree(
         learner = BoostMetric(n_passes=2, n_neighbors=3, **settings).fit(X, y)
         objectives.append(learner.history_["objective"])
     plain, compiled = objectives
-    np.testing.assert_allclose(compiled, plain, rtol=1e-10)
+    np.testing.assert_allclose(compiled, plain, rtol=tolerance)

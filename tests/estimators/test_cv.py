@@ -473,7 +473,7 @@ def test_invalid_parameters_are_rejected(parameters: dict[str, Any], blobs: Data
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"cv": "three"}, "Expected `cv` as an integer"),
+        ({"cv": "three"}, "Expected `?cv`? as an integer"),
         ({"n_components": 6}, "n_components=6 exceeds the number of features"),
         ({"checkpoint": "/nosuch/folder/file"}, "checkpoint must be a writable file path"),
     ],

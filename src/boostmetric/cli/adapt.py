@@ -346,18 +346,18 @@ def _positions(ids: Any, kind: str, path: Path | None, n: int, judgments: Path) 
 
 @contextmanager
 def _progress(text: str) -> Iterator[None]:
-    """Show a bar with the number of finished folds."""
+    """Show a bar with the number of finished folds, in a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from boostmetric.embeddings.selection import listening
 
     console = Console(stderr=True)
+    if not console.is_terminal:  # even a disabled bar would print an empty line
+        yield
+        return
     columns = (TextColumn(text), BarColumn(), TextColumn("{task.fields[folds]}"))
-    is_hidden = not console.is_terminal
-    bar = Progress(
-        *columns, TimeElapsedColumn(), console=console, transient=True, disable=is_hidden
-    )
+    bar = Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
     task = bar.add_task(text, total=None, folds="")
 
     def update(n_done: int, n_folds: int) -> None:
