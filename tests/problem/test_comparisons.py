@@ -527,3 +527,26 @@ def test_from_people_is_uniform() -> None:
 def test_invalid_people_are_rejected(pairs: Any, n_triplets: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Comparisons.from_people(pairs, PEOPLE, n_triplets)
+
+
+def test_likely_pairs_of_points_without_weight_are_ignored() -> None:
+    X, y = np.random.default_rng(0).normal(size=(12, 2)), np.arange(12) % 2
+    weights = np.array([0.0] + [1.0] * 11)
+    expected = Comparisons.from_labels(X, y, 1, 1, sample_weight=weights)
+    pairs = [[0, 2], [1, 3], [4, 5], [6, 6]]
+    got = Comparisons.from_labels(X, y, 1, 1, sample_weight=weights, likely_pairs=pairs)
+    assert got.pairs.tolist() == expected.pairs.tolist()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([[0, 1, 2]], r"shape \(P, 2\); got int64 of shape \(1, 3\)"),
+        ([[0.0, 1.0]], "must be integers"),
+        ([[0, 4]], "from 0 to 3; got 0 to 4"),
+        ([[-1, 2]], "from 0 to 3; got -1 to 2"),
+    ],
+)
+def test_invalid_likely_pairs_are_rejected(pairs: list[list[float]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Comparisons.from_labels([[0], [1], [5], [6]], list("aabb"), 1, 1, likely_pairs=pairs)

@@ -435,7 +435,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         """
         check_is_fitted(self, "components_")
         settings = Settings.from_params(self.get_params(deep=False))
-        return share_satisfied(self, settings, X, y, comparisons)
+        return score_on(self, settings, X, y, comparisons)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -449,7 +449,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         return {"metric_": metric, "components_": metric.components}
 
 
-def share_satisfied(
+def score_on(
     learner: LearnedMetric,
     settings: Settings,
     X: ArrayLike | Points,

@@ -22,7 +22,7 @@ from boostmetric._version import __version__
 from boostmetric.data.points import Points
 from boostmetric.engines import single_blas_thread
 from boostmetric.estimators.base import LearnedMetric
-from boostmetric.estimators.boostmetric import BoostMetric, share_satisfied
+from boostmetric.estimators.boostmetric import BoostMetric, score_on
 from boostmetric.estimators.callbacks import is_interrupted, listening, logger, show_log
 from boostmetric.estimators.checkpoint import digest, settings_of
 from boostmetric.estimators.cv_search import (
@@ -310,7 +310,7 @@ class BoostMetricCV(LearnedMetric):
         comparisons : Comparisons of the rows of X, instead of or in addition to labels
         """
         check_is_fitted(self, "components_")
-        return share_satisfied(self, self._settings_of(self.best_params_), X, y, comparisons)
+        return score_on(self, self._settings_of(self.best_params_), X, y, comparisons)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

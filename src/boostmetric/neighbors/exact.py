@@ -152,7 +152,7 @@ def nearest_targets_and_impostors(
 
 def nearest_points(
     X: Points,
-    queries: Points | None,
+    queries: Points,
     n_neighbors: int,
     *,
     likely: NDArray | None = None,
@@ -163,8 +163,8 @@ def nearest_points(
     Parameters
     ----------
     X : array of shape (n, D), dense or CSR
-    queries : array of shape (q, D), or None for the nearest other rows of each row of X
-    n_neighbors : number of neighbors, fewer than there are rows of X for queries=None
+    queries : array of shape (q, D)
+    n_neighbors : number of neighbors, at most n
     likely : array of shape (q, k), rows of X that are likely neighbors of each query, such as those
         found in another space. They save time and do not affect the result
     threads : process the tiles
@@ -174,20 +174,17 @@ def nearest_points(
     >>> nearest_points(np.array([[0.0], [1.0], [3.0]]), np.array([[2.2]]), 2)
     array([[2, 1]])
     """
-    # Scaled together; all points have the same label, so the others are targets.
-    parts = [X] if queries is None else [X, queries]
+    # Scaled together; all points have the same label, so all references are targets.
     points: Any
-    if any(map(issparse, parts)):
-        points = vstack([csr_array(part) for part in parts], format="csr")
+    if issparse(X) or issparse(queries):
+        points = vstack([csr_array(X), csr_array(queries)], format="csr")
     else:
-        points = np.concatenate(parts)
+        points = np.concatenate([X, queries])
     scale(points, scaling_exponent(points))
     labels = Labels.of(np.zeros(points.shape[0], dtype=np.intp))
     everything = Places(points, np.arange(points.shape[0]), labels)
-    references = searching = everything
-    if queries is not None:
-        references = everything[np.arange(X.shape[0])]
-        searching = everything[np.arange(X.shape[0], points.shape[0])]
+    references = everything[np.arange(X.shape[0])]
+    searching = everything[np.arange(X.shape[0], points.shape[0])]
     search = _Search(searching, references, (n_neighbors, 1), threads)
     if likely is not None:
         search.start_from(np.repeat(np.arange(len(likely)), likely.shape[1]), likely.ravel())
