@@ -450,6 +450,17 @@ def test_progress_bar_of_scikit_learn(separable: Data, capsys: pytest.CaptureFix
     assert learner.n_iter_ == 3
 
 
+def test_later_steps_may_try_fewer_directions_than_the_first() -> None:
+    # scikit-learn raises an error if there are more steps than were announced.
+    X, y = load_wine(return_X_y=True)
+    common: dict[str, Any] = {"init": None, "n_neighbors": 3, "n_passes": 1}
+    common |= {"regularizer": Trace(1e-7), "solver": "totally_corrective"}
+    n_tried = BoostMetric(**common).fit(X / X.std(), y).history_["n_tried"]  # 8, 5, 5, 3, 3
+    max_iter = int(n_tried.sum())
+    again = BoostMetric(max_iter=max_iter, **common).fit(X / X.std(), y)
+    assert len(again.history_["n_tried"]) == len(n_tried)
+
+
 def test_verbose_logs_without_printing(
     separable: Data, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:

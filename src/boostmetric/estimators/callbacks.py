@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -174,9 +173,8 @@ class Monitor:
             )
             self.stopped |= bool(self._listener(progress))
         if self._root is not None:
-            if self._pass is None:  # the first step shows how many directions a step adds
-                n_steps = math.ceil(self._max_iter / max(1, fit.history[0].n_tried))
-                self._pass = self._root.subcontext(task_name="pass", max_subtasks=n_steps)
+            if self._pass is None:  # a step tries at least one direction
+                self._pass = self._root.subcontext(task_name="pass", max_subtasks=self._max_iter)
                 self._pass.call_on_fit_task_begin(**self._call)
             context = self._pass.subcontext(task_name="iteration")
             context.call_on_fit_task_begin(**self._call)
