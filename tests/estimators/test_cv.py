@@ -12,12 +12,13 @@ from conftest import SIMPLE, read_only
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import clone
-from sklearn.datasets import load_iris, load_wine
+from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.model_selection import KFold
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from boostmetric import BoostMetric, BoostMetricCV, CheckpointError, Comparisons
 from boostmetric.estimators import cv_search, listening
+from boostmetric.estimators.cv import VARIANTS
 from boostmetric.estimators.initial import starting_transformation
 from boostmetric.estimators.training_data import TrainingData
 
@@ -76,8 +77,9 @@ def test_scores_match_brute_force(init: str | None, with_weights: bool, blobs: D
     if not with_weights:
         weights = np.ones(len(X))
     candidate, shrinkages = {**FEW, "init": init}, [0.0, 0.3, 1.0]
+    candidates = [{**candidate, "shrinkage": s} for s in shrinkages]
     splits = list(KFold(3).split(X))
-    search = BoostMetricCV([candidate], shrinkages=shrinkages, cv=splits, n_neighbors=5)
+    search = BoostMetricCV(candidates, cv=splits, n_neighbors=5)
     results = search.fit(X, y, **given).cv_results_
     for number, (train, test) in enumerate(splits):
         train = train[weights[train] > 0]
@@ -99,7 +101,7 @@ def test_scores_match_brute_force(init: str | None, with_weights: bool, blobs: D
 
 def test_result_is_the_shrunk_metric_of_all_points(blobs: Data) -> None:
     X, y = blobs
-    search = BoostMetricCV([{**FEW, "init": "scale"}], shrinkages=[0.3]).fit(X, y)
+    search = BoostMetricCV([{**FEW, "init": "scale", "shrinkage": 0.3}]).fit(X, y)
     L = starting_transformation("scale", X)
     assert L is not None
     M = BoostMetric(**FEW).fit(X @ L.T, y).get_mahalanobis_matrix()
@@ -108,25 +110,93 @@ def test_result_is_the_shrunk_metric_of_all_points(blobs: Data) -> None:
     np.testing.assert_allclose(search.transform(X), X @ search.components_.T)
 
 
-def test_candidates_may_have_their_own_shrinkage(blobs: Data) -> None:
+def test_nothing_is_learned_with_a_shrinkage_of_1(blobs: Data) -> None:
     X, y = blobs
-    candidates = [{**FEW, "shrinkage": 0.7}, {"init": "lda", "shrinkage": 1}]
-    search = BoostMetricCV(candidates, random_state=0).fit(X, y)
-    assert [each["shrinkage"] for each in search.cv_results_["params"]] == [0.7, 1.0]
-    search = BoostMetricCV(candidates[1:]).fit(X, y)
+    search = BoostMetricCV([{"init": "lda", "shrinkage": 1}]).fit(X, y)
     L = starting_transformation("lda", X, y)
     assert L is not None
     np.testing.assert_allclose(search.get_mahalanobis_matrix(), L.T @ L, atol=1e-12)
 
 
+def test_result_is_the_average_of_candidates_that_are_as_good(apart: Data) -> None:
+    X, y = apart  # no candidate has an error
+    candidates: list[dict[str, Any]] = [
+        FEW,
+        {**FEW, "init": "scale"},
+        {"shrinkage": 1, "init": None},
+    ]
+    search = BoostMetricCV(candidates, random_state=0).fit(X, y)
+    assert search.averaged_params_ == candidates
+    assert search.best_params_ == candidates[0]
+    expected = np.zeros((4, 4))
+    for init in (None, "scale"):
+        M = BoostMetric(**{**FEW, "init": init}).fit(X, y).get_mahalanobis_matrix()
+        expected += M / np.trace(M @ np.cov(X.T, bias=True))
+    expected += np.eye(4) / np.trace(np.cov(X.T, bias=True))
+    np.testing.assert_allclose(search.get_mahalanobis_matrix(), expected / 3, rtol=1e-9, atol=1e-15)
+
+
+def test_worse_candidates_are_not_averaged_and_not_continued(rng: np.random.Generator) -> None:
+    y = np.arange(300) % 3
+    X = rng.normal(size=(300, 4))
+    X[:, 0] += 4 * y
+    X[:, 1] *= 1000
+    start = {"init": None, "shrinkage": 1.0}
+    search = BoostMetricCV([start, FEW], random_state=0).fit(X, y)
+    assert search.averaged_params_ == [FEW]
+    results = search.cv_results_
+    assert np.isfinite(results["split0_test_score"]).all()
+    for number in (1, 2):
+        assert np.isnan(results[f"split{number}_test_score"]).tolist() == [True, False]
+    assert results["mean_test_score"][0] == results["split0_test_score"][0]
+    assert results["rank_test_score"].tolist() == [2, 1]
+
+
+def test_standard_errors_are_paired() -> None:
+    search = cv_search.Search([(np.arange(4), np.arange(4))] * 2, 3)
+    weights = np.array([1.0, 1, 2, 1])
+    errors = np.array([[0.0, 0, 0, 1], [1, 1, 0, 0], [1, 1, 1, 1]])
+    for fold in range(2):
+        for number in range(3):
+            search.keep(fold, number, errors[number], weights, 1.0)
+    # The differences to the first are 1, 1, 0, -1 and 1, 1, 2, 0 in both folds.
+    assert search.lag(1, 0, [0]) == pytest.approx(1 / np.sqrt(3))
+    assert search.lag(1, 0, [0, 1]) == pytest.approx(2 / np.sqrt(6))
+    assert search.lag(2, 0, [0, 1]) == pytest.approx(8 / np.sqrt(12))
+    assert search.as_good_as(0) == [0, 1]
+    assert search.is_continued.tolist() == [True, True, True]
+
+
+@pytest.mark.slow
+def test_default_candidate_is_averaged_over_numbers_of_neighbors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cv_search, "MAX_LAG_TO_AVERAGE", 0.0)
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:400], y[:400]
+    search = BoostMetricCV(random_state=0).fit(X, y)
+    learned = [each for each in search.averaged_params_ if "shrinkage" not in each]
+    assert [{**learned[0], **each} for each in VARIANTS] == learned[1:]
+    starts = [each for each in search.averaged_params_ if "shrinkage" in each]
+    expected = np.zeros((64, 64))
+    for group in (learned, *([each] for each in starts)):
+        for params in group:
+            if "shrinkage" in params:
+                L = starting_transformation(params["init"], X, y)
+                M = np.eye(64) if L is None else np.asarray(L.T @ L)
+            else:
+                M = BoostMetric(**params).fit(X, y).get_mahalanobis_matrix()
+            expected += M / np.trace(M @ np.cov(X.T, bias=True)) / len(group) / (1 + len(starts))
+    np.testing.assert_allclose(search.get_mahalanobis_matrix(), expected, rtol=1e-6, atol=1e-12)
+
+
 def test_results_have_the_format_of_scikit_learn(blobs: Data) -> None:
     candidates = [FEW, {**FEW, "loss": "exponential", "alpha": 0.1}, {"max_iter": 3}]
-    search = BoostMetricCV(candidates, shrinkages=[0, 0.5], random_state=0).fit(*blobs)
+    search = BoostMetricCV(candidates, random_state=0).fit(*blobs)
     results = search.cv_results_
-    expected = [{**each, "shrinkage": s} for each in candidates for s in (0.0, 0.5)]
-    assert results["params"] == expected
-    assert results["param_alpha"].mask.tolist() == [False] * 4 + [True] * 2
-    assert results["param_alpha"].compressed().tolist() == [1e-7, 1e-7, 0.1, 0.1]
+    assert results["params"] == candidates
+    assert results["param_alpha"].mask.tolist() == [False, False, True]
+    assert results["param_alpha"].compressed().tolist() == [1e-7, 0.1]
     scores = np.array([results[f"split{number}_test_score"] for number in range(3)])
     np.testing.assert_allclose(results["mean_test_score"], scores.mean(axis=0))
     np.testing.assert_allclose(results["std_test_score"], scores.std(axis=0))
@@ -135,16 +205,8 @@ def test_results_have_the_format_of_scikit_learn(blobs: Data) -> None:
         1 + (means > mean + 1e-9).sum() for mean in means
     ]
     assert (results["mean_fit_time"] > 0).all()
-    assert search.best_params_ == expected[search.best_index_]
+    assert search.best_params_ == candidates[search.best_index_]
     assert search.best_score_ == means.max()
-
-
-def test_first_of_equal_scores_is_chosen(apart: Data) -> None:
-    candidates = [FEW, {**FEW, "init": "scale"}]
-    for given in ([0.1, 1], [1, 0.1]):
-        search = BoostMetricCV(candidates, shrinkages=given, random_state=0).fit(*apart)
-        assert search.best_params_ == {**FEW, "shrinkage": given[0]}
-    np.testing.assert_allclose(search.get_mahalanobis_matrix(), np.eye(4), atol=1e-12)
 
 
 @pytest.mark.parametrize("load", [load_iris, load_wine])
@@ -152,9 +214,8 @@ def test_default_is_not_worse_than_euclidean_distance_on_held_out_folds(load: An
     search = BoostMetricCV(random_state=0).fit(*load(return_X_y=True))
     results = search.cv_results_
     inits = [each["init"] for each in results["params"]]
-    assert inits == [None, None, "scale", "scale", "whiten", "whiten", "lda"]
-    start = results["param_shrinkage"] == 1.0
-    assert search.best_score_ >= results["mean_test_score"][start].max()
+    assert inits == [None, "scale", "whiten", None, "scale", "whiten", "lda"]
+    assert search.best_score_ >= results["mean_test_score"][3:].max()
 
 
 def test_folds_contain_every_class_but_leave_two_points() -> None:
@@ -183,9 +244,8 @@ def test_first_candidate_is_used_if_nothing_can_be_held_out() -> None:
     for given in ({"y": [0, 0, 1, 1]}, {"comparisons": [[0, 1, 2]]}):
         with pytest.warns(UserWarning, match="cv=3 holds out nothing"):
             search = BoostMetricCV([{**FEW, "n_neighbors": 1}]).fit(X, **given)
-        assert search.best_params_["shrinkage"] == 0.1
         assert np.isnan(search.best_score_)
-        assert search.components_.shape == (2, 2)
+        assert search.averaged_params_ == [{**FEW, "n_neighbors": 1}]
 
 
 def made_triplets(X: NDArray, y: NDArray, m: int) -> NDArray:
@@ -198,10 +258,9 @@ def made_triplets(X: NDArray, y: NDArray, m: int) -> NDArray:
 def test_comparisons_are_held_out(blobs: Data) -> None:
     X, y = blobs
     triplets = made_triplets(X, y, 200)
-    search = BoostMetricCV(shrinkages=[0, 0.4], random_state=0)
+    search = BoostMetricCV([{"init": None}, {"init": None, "shrinkage": 0.4}], random_state=0)
     search.fit(X, comparisons=Comparisons.from_triplets(triplets, gaps=0.1))
     results = search.cv_results_
-    assert [each["init"] for each in results["params"]] == [None, None, "scale", "scale"]
     data = TrainingData(X, comparisons=Comparisons.from_triplets(triplets))
     for number, (train, test) in enumerate(
         cv_search.draw_splits(data, 3, np.random.RandomState(0))
@@ -232,7 +291,7 @@ def test_comparisons_of_held_out_points_are_dropped(blobs: Data) -> None:
 
 def test_score_has_the_meaning_of_boostmetric(blobs: Data) -> None:
     X, y = blobs
-    search = BoostMetricCV([{**FEW, "n_neighbors": (2, 4)}], shrinkages=[0]).fit(X, y)
+    search = BoostMetricCV([{**FEW, "n_neighbors": (2, 4)}]).fit(X, y)
     expected = BoostMetric(**{**FEW, "n_neighbors": (2, 4)}).fit(X, y).score(X, y)
     assert search.score(X, y) == expected
 
@@ -259,7 +318,7 @@ def test_multilabel_score_is_the_share_of_neighbors_with_a_common_label(
     X = rng.normal(size=(60, 4))
     Y = (X[:, :3] + 0.3 * rng.normal(size=(60, 3)) > 0).astype(int)
     splits = list(KFold(3).split(X))
-    search = BoostMetricCV([FEW], shrinkages=[1], cv=splits).fit(X, Y)
+    search = BoostMetricCV([{"init": None, "shrinkage": 1}], cv=splits).fit(X, Y)
     for number, (train, test) in enumerate(splits):
         like = []
         for row in test:
@@ -268,9 +327,12 @@ def test_multilabel_score_is_the_share_of_neighbors_with_a_common_label(
         assert search.cv_results_[f"split{number}_test_score"][0] == pytest.approx(np.mean(like))
 
 
-def test_many_features_are_not_shrunk(blobs: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_rank_is_no_default_for_many_features(
+    blobs: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("boostmetric.estimators.cv.MAX_FEATURES", 4)
-    assert BoostMetricCV([FEW]).fit(*blobs).best_params_["shrinkage"] == 0
+    params = BoostMetricCV().fit(*blobs).cv_results_["params"]
+    assert [each["init"] for each in params] == [None, "scale", "whiten", "lda"]
 
 
 def test_at_most_max_queries_are_classified(blobs: Data, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +343,7 @@ def test_at_most_max_queries_are_classified(blobs: Data, monkeypatch: pytest.Mon
 
 
 def test_n_components_limits_the_rank(blobs: Data) -> None:
-    search = BoostMetricCV([FEW], shrinkages=[0.5], n_components=2, random_state=0).fit(*blobs)
+    search = BoostMetricCV([{**FEW, "shrinkage": 0.5}], n_components=2, random_state=0).fit(*blobs)
     whole = clone(search).set_params(n_components=None).fit(*blobs)
     assert whole.components_.shape == (5, 5)
     np.testing.assert_allclose(search.components_, whole.components_[:2])
@@ -346,12 +408,26 @@ def test_interruption_keeps_the_best_so_far(
     results = search.cv_results_
     whole = BoostMetricCV(candidates, random_state=0).fit(*blobs).cv_results_
     assert np.isnan(results["split2_test_score"]).all()
-    done = slice(None) if last == 4 else slice(2)  # the first fold, or only the first candidate
+    done = slice(None) if last == 4 else slice(1)  # the first fold, or only the first candidate
     np.testing.assert_array_equal(
         results["mean_test_score"][done], whole["split0_test_score"][done]
     )
     assert search.best_score_ == np.nanmax(results["mean_test_score"])
     assert search.components_.shape[1] == 5
+
+
+def test_interruption_of_the_last_fits_keeps_those_before(
+    apart: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Interrupting, "n_fits", 0)
+    monkeypatch.setattr(Interrupting, "last", 6)
+    candidates = [FEW, {**FEW, "init": "scale"}]  # two folds, and the second of the last fits
+    search = Interrupting(candidates, cv=2, random_state=0)
+    with pytest.warns(UserWarning, match="interrupted after 1 of 2"):
+        search.fit(*apart)
+    assert search.averaged_params_ == [FEW]
+    expected = BoostMetric(**FEW).fit(*apart)
+    np.testing.assert_allclose(search.components_, expected.components_)
 
 
 def test_interruption_before_the_first_score_is_raised(
@@ -375,7 +451,7 @@ def test_listener_ends_the_search(blobs: Data) -> None:
             self.n_calls += 1
             return False
 
-    search = BoostMetricCV([FEW], shrinkages=[0], random_state=0)
+    search = BoostMetricCV([FEW], random_state=0)
     with listening(Listener()), pytest.warns(UserWarning, match="after 1 of 3 fits"):
         search.fit(*blobs)
     expected = BoostMetric(**FEW).fit(*blobs)  # the last fit is not stopped
@@ -392,7 +468,7 @@ def test_interrupted_search_continues_from_its_checkpoint(
         Interrupting(candidates, checkpoint=path, random_state=0).fit(*blobs)
     monkeypatch.setattr(Interrupting, "n_fits", -100)
     search = Interrupting(candidates, checkpoint=path, random_state=0).fit(*blobs)
-    assert Interrupting.n_fits == -100 + 2 + 1
+    assert Interrupting.n_fits == -100 + 2 + len(search.averaged_params_)
     whole = BoostMetricCV(candidates, random_state=0).fit(*blobs)
     np.testing.assert_array_equal(search.components_, whole.components_)
     for name, values in whole.cv_results_.items():
@@ -454,9 +530,6 @@ def test_invalid_candidates_are_rejected(
     [
         {"cv": 1},
         {"cv": True},
-        {"shrinkages": []},
-        {"shrinkages": [0.5, 1.5]},
-        {"shrinkages": "all"},
         {"n_neighbors": 0},
         {"n_components": 0},
         {"n_jobs": 0},

@@ -462,7 +462,7 @@ class CandidatesDisplay(Display):
             for i in known:
                 start = params[i].get("init", "auto")
                 is_same = start is init or (isinstance(start, str) and start == init)
-                if params[i]["shrinkage"] == 1 and is_same:
+                if params[i].get("shrinkage", 0) == 1 and is_same:
                     error = 100 * (1 - means[i])
                     axes.axvline(error, color=color, linestyle="--", label=f"{name} Euclidean")
                     break
