@@ -123,11 +123,13 @@ def test_choose_matches_the_estimator(
     said = call(capsys, "fit", data, "-l", "kind", "-o", tmp_path / "m", "--choose")
     assert said.code == 0
     lines = [line for line in said.err.splitlines() if line.startswith("fold ")]
-    assert len(lines) == 12
-    assert "fold 1 of 3, candidate 2 of 4, {'init': 'scale'}: score" in lines[1]
     expected = BoostMetricCV(random_state=0).fit(*made_points())
+    results = expected.cv_results_
+    scores = [results[f"split{number}_test_score"] for number in range(3)]
+    assert len(lines) == np.isfinite(scores).sum()
+    assert "fold 1 of 3, candidate 2 of 7, {'init': 'scale'}: score" in lines[1]
     np.testing.assert_allclose(Metric.load(tmp_path / "m").matrix, expected.metric_.matrix)
-    assert f"score {expected.best_score_:.3f} on held-out data. Chosen: init" in said.out
+    assert f"score {expected.best_score_:.3f} on held-out data. Best candidate: init" in said.out
 
 
 @pytest.mark.slow
@@ -138,7 +140,7 @@ def test_choose_from_comparisons(
     options = ["--choose", "--components", "2", "--drop", "kind"]
     said = result(capsys, "fit", data, "-c", triplets, "-o", tmp_path / "m", *options)
     assert "Learned a metric of rank 2" in said
-    assert "shrinkage" in said
+    assert "metrics in the average: " in said
 
 
 def test_fit_from_svmlight_uses_its_labels(

@@ -39,8 +39,7 @@ from boostmetric.solvers import Iteration
 
 Data = tuple[NDArray, NDArray]
 CV: dict[str, Any] = {
-    "candidates": [{"max_iter": 20, "n_neighbors": (2, 3)}],
-    "shrinkages": [0.2],
+    "candidates": [{"max_iter": 20, "n_neighbors": (2, 3), "shrinkage": 0.2}],
     "random_state": 0,
 }
 
@@ -198,8 +197,10 @@ def test_origin_of_boostmetriccv(blobs: Data, tmp_path: Path) -> None:
     origin = learner.metric_.origin
     assert origin is not None
     assert origin["estimator"] == "BoostMetricCV"
-    assert origin["parameters"]["candidates"] == [{"max_iter": 20, "n_neighbors": [2, 3]}]
-    assert origin["best_params"] == {"max_iter": 20, "n_neighbors": [2, 3], "shrinkage": 0.2}
+    candidate = {"max_iter": 20, "n_neighbors": [2, 3], "shrinkage": 0.2}
+    assert origin["parameters"]["candidates"] == [candidate]
+    assert origin["best_params"] == candidate
+    assert origin["averaged_params"] == [candidate]
     assert (origin["best_score"], origin["n_samples"]) == (learner.best_score_, 120)
     learner.metric_.save(tmp_path / "metric")
     assert same(Metric.load(tmp_path / "metric"), learner.metric_)

@@ -61,7 +61,7 @@ def fit(
         bool,
         model(
             "--choose",
-            help="Choose starting transformation and shrinkage by cross-validation "
+            help="Choose the starting transformation by cross-validation "
             "(BoostMetricCV); about seven times slower.",
         ),
     ] = False,
@@ -257,7 +257,8 @@ def _choose(
     ending = f" {ENDINGS['INTERRUPTED']}" if progress.interrupted else ""
     text = (
         f"Learned a metric of rank {rank} over {D} features; score {learner.best_score_:.3f} on "
-        f"held-out data. Chosen: {describe(learner.best_params_)}.{ending}"
+        f"held-out data. Best candidate: {describe(learner.best_params_)}; metrics in the average: "
+        f"{len(learner.averaged_params_)}.{ending}"
     )
     return learner.metric_, text, progress.interrupted
 

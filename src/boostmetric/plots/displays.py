@@ -403,7 +403,8 @@ class PairDistanceDisplay(Display):
 class CandidatesDisplay(Display):
     """Held-out errors of the candidates of a search, next to Euclidean distance.
 
-    Each candidate is drawn with its standard error over the folds, the best at the top. Dashed
+    Each candidate is drawn with its standard error over the folds, if it was evaluated on several,
+    the best at the top. Dashed
     lines are the errors of raw and of standardized Euclidean distance, if the search has them.
 
     Parameters
@@ -448,8 +449,10 @@ class CandidatesDisplay(Display):
             raise ValueError("The search has no scores: nothing could be held out.")
         (axes,) = self._set_axes(ax, 1, title)
         # 1) candidates
-        n_folds = sum(name.startswith("split") for name in self.results)
-        spread = self.results["std_test_score"] / math.sqrt(max(1, n_folds - 1))
+        folds = [values for name, values in self.results.items() if name.startswith("split")]
+        # Candidates that were evaluated on a single fold have no standard error.
+        n_more = np.isfinite(folds).sum(axis=0) - 1
+        spread = self.results["std_test_score"] / np.sqrt(np.where(n_more > 0, n_more, np.nan))
         order = known[np.argsort(-means[known], kind="stable")]
         names = [", ".join(f"{k}={v}" for k, v in params[i].items())[:60] for i in order]
         places = np.arange(len(order))
