@@ -24,7 +24,7 @@ def settings_of(n: int = 100, labels: NDArray | None = None, **parameters: Any) 
 
 @pytest.mark.parametrize(
     ("n", "n_neighbors", "alpha"),
-    [(100, (5, 10), 1e-2), (5000, (5, 10), 1e-2), (5001, (3, 3), 1e-3)],
+    [(100, (5, 10), 1e-2), (2000, (5, 10), 1e-2), (2001, (3, 3), 1e-3)],
 )
 def test_defaults_depend_on_the_number_of_points(
     n: int, n_neighbors: tuple[int, int], alpha: float

@@ -73,14 +73,14 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     alpha : float or "auto", default="auto"
         Strength of the regularizer, relative to the problem. For "trace" it is a fraction of the
         smallest strength for which M = 0 is optimal; for the others see `Frobenius`. Small values,
-        down to 0, have little effect. "auto" is 1e-2 (1e-3 for more than 5,000 points with labels,
+        down to 0, have little effect. "auto" is 1e-2 (1e-3 for more than 2,000 points with labels,
         1e-1 for fewer than 1,000 comparisons without labels), and 1e-4 for "trace". With "auto",
         the Frobenius norm, at most 600 features and fewer than 30 points per class on average, k of
         them, the result is (1 − s)·M + s·(Tr M/D)·I in the space of `init`, s = (1 − k/30)/2: with
         little data it stays close to the start.
     n_neighbors : int, (int, int) or "auto", default="auto"
         Number of targets and of impostors of each point. Only used with labels. "auto" is (5, 10)
-        for up to 5,000 points, and (3, 3) for more; 3 if there are too few points in some class, or
+        for up to 2,000 points, and (3, 3) for more; 3 if there are too few points in some class, or
         outside of it.
     n_passes : int or "auto", default="auto"
         Number of neighbor searches. Each pass after the first one searches in the space learned by
