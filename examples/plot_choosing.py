@@ -4,7 +4,7 @@ Choosing settings with BoostMetricCV
 
 A starting transformation that helps on one dataset may hurt on the next: LDA is best if the class
 means differ, and loses everything if the classes are concentric circles. `BoostMetricCV` compares
-candidates on held-out points and keeps the best one.
+candidates on held-out points and averages those that are as good as the best one.
 """
 
 import warnings
@@ -47,7 +47,8 @@ for row, (X, y) in zip(errors, data.values(), strict=True):
 
 # %%
 # Each dataset has a different best starting transformation, and a wrong one is costly.
-# `BoostMetricCV` avoids the bad ones. It does not always find the best, as held-out points are few.
+# `BoostMetricCV` avoids the bad ones. It is not always as good as the best, as held-out points are
+# few.
 fig, ax = plt.subplots(figsize=(8, 4.5), layout="constrained")
 for row, (name, color, marker) in zip(
     errors, zip(data, ("#0072B2", "#D55E00", "#009E73"), "os^", strict=True), strict=True
