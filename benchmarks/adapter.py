@@ -29,11 +29,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from boostmetric import BoostMetric, EmbeddingAdapter
+from boostmetric.embeddings.both_sides import axes_of
 from boostmetric.embeddings.query_side import N_HARD, SoftmaxProblem
 from boostmetric.embeddings.report import SHRINKAGES, interval, learn_lda
 from boostmetric.embeddings.search import Maps, Search, as_grades, same_label
 from boostmetric.embeddings.selection import select
-from boostmetric.embeddings.training import Labeled, axes_of
+from boostmetric.embeddings.training import Labeled
 from boostmetric.evaluation.ranking import normalized
 from boostmetric.neighbors import FaissIndex
 
@@ -82,10 +83,11 @@ def torch_map(X: NDArray, y: NDArray, new_classes: bool) -> NDArray:
     part, search = next(data.folds(5))
     best: tuple[float, float, float, int] = (-1.0, 0.0, 0.0, 0)
     for rate, heat in product((1e-3, 3e-3), (0.05, 0.1, 0.2)):
-        for epoch, L in enumerate(train(part.rows, rate, heat, 20), 1):
-            if epoch in (2, 5, 10, 20):
+        for epoch, L in enumerate(train(part.rows, rate, heat, 40), 1):
+            if epoch in (2, 5, 10, 20, 40):
                 found = float(search.scores(Maps.both(L))["ndcg@10"].mean())
                 best = max(best, (found, rate, heat, epoch))
+    print("torch: rate, temperature, epochs", best[1:], flush=True)
     return list(train(np.arange(len(X)), *best[1:]))[-1]
 
 

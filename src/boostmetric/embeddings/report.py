@@ -13,18 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from boostmetric.embeddings.query_side import closed_form_map
-from boostmetric.embeddings.search import IDENTITY, Map, Maps, Search
-from boostmetric.embeddings.selection import learn_at, select, tracked
-from boostmetric.embeddings.training import (
-    Judged,
-    Labeled,
-    Training,
+from boostmetric.embeddings.both_sides import (
     axes_of,
     discriminant_axes,
     leading_rows,
     second_moment,
 )
+from boostmetric.embeddings.query_side import closed_form_map
+from boostmetric.embeddings.search import IDENTITY, Map, Maps, Search
+from boostmetric.embeddings.selection import learn_at, select, tracked
+from boostmetric.embeddings.training import Judged, Labeled, Training
 from boostmetric.evaluation.ranking import normalized
 
 SHRINKAGES = (0.9, 0.7, 0.5, 0.3, 0.1)
