@@ -163,6 +163,11 @@ def test_held_out_queries_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(part.rows) == 100
         assert len(search.rows) == 7
         assert search.rows.max() > 100  # not the first ones
+    # Fewer with many documents, but not fewer than the smallest number.
+    monkeypatch.setattr(training, "MIN_EVALUATED", 3)
+    for max_ranked, n in ((5 * len(D), 5), (1, 3)):
+        monkeypatch.setattr(training, "MAX_RANKED", max_ranked)
+        assert all(len(search.rows) == n for _, search in data.folds(2))
 
 
 def test_folds_of_new_classes_share_no_class() -> None:

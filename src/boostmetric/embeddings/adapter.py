@@ -259,7 +259,7 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         rows = np.flatnonzero(np.diff(grades.indptr))
         queries, nearest = vectors[rows], None
         if side == "query":
-            nearest = nearest_documents(queries, searched, self.n_jobs)
+            nearest = nearest_documents(queries, searched, self.n_jobs, int(seed))
         return Judged(
             **shared,
             queries=queries,

@@ -150,10 +150,7 @@ def tracked(folds: Iterable[Item], n_folds: int) -> Iterator[Item]:
 
 def learn_at(data: Training, strengths: Sequence[float], position: int | None) -> Maps:
     """The maps of one strength, learned from all data; or the baseline."""
-    if position is None:
-        return data.baseline()
-    # The maps of weaker ridges start from those of stronger ones.
-    return data.learn(strengths[: position + 1])[-1]
+    return data.baseline() if position is None else data.learn([strengths[position]])[0]
 
 
 def prefer(gains: NDArray) -> int:
