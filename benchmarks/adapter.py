@@ -31,7 +31,7 @@ from scipy.sparse import csr_array
 from boostmetric import BoostMetric, EmbeddingAdapter
 from boostmetric.embeddings.both_sides import axes_of
 from boostmetric.embeddings.query_side import N_HARD, SoftmaxProblem
-from boostmetric.embeddings.report import SHRINKAGES, interval, learn_lda
+from boostmetric.embeddings.report import LDA_SHRINKAGES, interval, learn_lda
 from boostmetric.embeddings.search import Maps, Search, as_grades, same_label
 from boostmetric.embeddings.selection import select
 from boostmetric.embeddings.training import Labeled
@@ -99,8 +99,8 @@ def adapter_maps(X: NDArray, y: NDArray, **params: Any) -> Maps:
 
 def lda_maps(X: NDArray, y: NDArray) -> Maps:
     data = Labeled("cosine", "both", None, False, 1, 0, X, y, np.arange(len(X)))
-    gains = select(data, 3, learn_lda, SHRINKAGES).gains
-    return learn_lda(data, [SHRINKAGES[int(np.argmax(gains))]])[0]
+    gains = select(data, 3, learn_lda, LDA_SHRINKAGES).gains
+    return learn_lda(data, [LDA_SHRINKAGES[int(np.argmax(gains))]])[0]
 
 
 def banking(vectors: str, regime: str) -> dict[str, Any]:

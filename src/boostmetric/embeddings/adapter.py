@@ -16,7 +16,7 @@ from boostmetric._files import FileFormatError, load_arrays, save_arrays
 from boostmetric._validation import check_parameter, is_count, warn
 from boostmetric.data.labels import check_labels, single_labels
 from boostmetric.embeddings.query_side import nearest_documents
-from boostmetric.embeddings.report import Report, evaluate
+from boostmetric.embeddings.report import Report, make_report
 from boostmetric.embeddings.search import Map, as_grades, as_vectors
 from boostmetric.embeddings.selection import learn_at, select
 from boostmetric.embeddings.training import Compared, Judged, Labeled, Training
@@ -290,7 +290,8 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         -------
         array of shape (n, n_components), in float32 or float64; of unit length with cosine
         """
-        return self._map(X, self.components_ if hasattr(self, "components_") else None)
+        check_is_fitted(self, "components_")
+        return self._map(X, self.components_)
 
     def transform_documents(self, X: ArrayLike) -> NDArray:
         """Map documents; with `side="query"` they are only normalized, if the metric is cosine."""
@@ -298,7 +299,6 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return self._map(X, self.components_ if self.side_ == "both" else None)
 
     def _map(self, X: ArrayLike, matrix: NDArray | None) -> NDArray:
-        check_is_fitted(self, "components_")
         mapped = Map(matrix)(self._vectors(X, reset=False))
         return normalized(mapped) if self.metric == "cosine" else mapped
 
@@ -311,7 +311,7 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 "report_ is not available: it was not computed before the adapter was saved. Fit "
                 "the adapter again, and use report_ first."
             )
-        return evaluate(self._data, self._n_folds(self._data), self.strength_ is not None)
+        return make_report(self._data, self._n_folds(self._data), self.strength_ is not None)
 
     def save(self, path: str | os.PathLike[str], base_model: str | None = None) -> None:
         """Write the adapter to a .npz file, atomically; `exports.export` writes other formats."""

@@ -27,6 +27,7 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from sklearn.utils import gen_batches
 
+from boostmetric.embeddings.query_side import BATCH_SCORES
 from boostmetric.estimators import BoostMetric
 from boostmetric.problem import Comparisons
 
@@ -45,13 +46,13 @@ LDA_SHRINKAGE = 0.2
 """Shrinkage of the within-class covariance. 0.5, or that of Ledoit and Wolf, change the nDCG of the
 average with the boosted metric by less than .002 on banking77."""
 
-FEW_PER_CLASS = 20
+MIN_PER_CLASS = 20
 WEIGHT_OF_FEW = 3.0
-"""With fewer points per class on average, boosting has few comparisons, and LDA has this weight
-relative to it. Held-out nDCG on banking77 (four samples with 5 labels, two with 10; MiniLM and
-static vectors) with 5 labels .819 and .733 (weight 1: .810, .725; LDA alone .814, .722), with 10
-.784 and .683 (.774, .678; .774, .658). With 20 labels both weights have the same nDCG, and with all
-labels weight 3 is .001 and .004 worse."""
+"""With fewer points per class on average than the first number, boosting has few comparisons, and
+the second is the weight of LDA relative to boosting. Held-out nDCG on banking77, MiniLM and static
+vectors, with 5 labels per class (four samples): .819 and .733 (weight 1: .810, .725; LDA alone
+.814, .722); with 10 (two samples) .784 and .683 (.774, .678; .774, .658). With 20 labels both
+weights have the same nDCG, and with all labels weight 3 is .001 and .004 worse."""
 
 TEMPERATURE = 0.07
 RIDGE = 32.0
@@ -64,9 +65,6 @@ MAX_CLASS_SCORES = 10**8
 """Points times classes up to which the metric is refined. An evaluation of this size takes about 5
 seconds with 384 features on one core."""
 
-BATCH_SCORES = 1 << 22
-"""Number of scores in memory at a time, 16 MB in float32."""
-
 TINY = 1e-100
 """Replaces a trace of 0."""
 
@@ -78,7 +76,7 @@ def labeled_metric(X: NDArray, y: NDArray, metric: str, n_jobs: int | None) -> N
     """
     n, n_classes = len(X), len(np.unique(y))
     axes = discriminant_axes(X, y, [LDA_SHRINKAGE])[0]
-    weight = WEIGHT_OF_FEW if n < FEW_PER_CLASS * n_classes else 1.0
+    weight = WEIGHT_OF_FEW if n < MIN_PER_CLASS * n_classes else 1.0
     M = boosted_metric(X, y, n_jobs=n_jobs) + weight * with_unit_trace(axes.T @ axes)
     M = with_unit_trace(M)
     if metric == "cosine" and n * n_classes <= MAX_CLASS_SCORES:

@@ -25,7 +25,7 @@ from boostmetric.embeddings.selection import learn_at, select, tracked
 from boostmetric.embeddings.training import Judged, Labeled, Training
 from boostmetric.evaluation.ranking import normalized
 
-SHRINKAGES = (0.9, 0.7, 0.5, 0.3, 0.1)
+LDA_SHRINKAGES = (0.9, 0.7, 0.5, 0.3, 0.1)
 MAP_RIDGES = (30.0, 10.0, 3.0, 1.0, 0.3)
 """Shrinkages of LDA and ridges of the closed-form map, chosen in the same way as strengths."""
 
@@ -155,7 +155,7 @@ class Report:
             lines += ["", f"queries that {kind} most"] if queries else []
             for each in queries:
                 change = f"{each['before']:.3f} → {each['after']:.3f}"
-                lines.append(f"  {change}  {_name(each['row'], texts)}")
+                lines.append(f"  {change}  {_title(each['row'], texts)}")
         return "\n".join(lines)
 
     def to_html(self, texts: Sequence[str] | None = None) -> str:
@@ -178,7 +178,7 @@ class Report:
             f"<h2>Queries that {kind} most</h2><ol>"
             + "".join(
                 f"<li><b>{each['before']:.3f} → {each['after']:.3f}</b> "
-                f"{html.escape(_name(each['row'], texts))}</li>"
+                f"{html.escape(_title(each['row'], texts))}</li>"
                 for each in queries
             )
             + "</ol>"
@@ -198,7 +198,7 @@ class Report:
         )
 
 
-def evaluate(data: Training, n_folds: int, is_selected: bool) -> Report:
+def make_report(data: Training, n_folds: int, is_selected: bool) -> Report:
     """Compare baselines and the best adapter, whose strength is chosen inside of every fold.
 
     The adapter is shown even if its gain is not reliable; `is_selected` is the result of `fit`.
@@ -275,7 +275,7 @@ def _baselines(part: Training, n_folds: int) -> dict[str, Maps]:
     d = part.n_components or max(1, len(axes) // 2)
     found = {"centering": centered, f"PCA, {d} dimensions": Maps.both(axes[:d])}
     for name, kind, learn, strengths in (
-        ("shrunk LDA", Labeled, learn_lda, SHRINKAGES),
+        ("shrunk LDA", Labeled, learn_lda, LDA_SHRINKAGES),
         ("closed-form map", Judged, learn_closed_form, MAP_RIDGES),
     ):
         if isinstance(part, kind):
@@ -361,7 +361,7 @@ def _curve(points: dict[int, dict[str, NDArray]]) -> dict[int, dict[str, float]]
     return found
 
 
-def _name(row: int, texts: Sequence[str] | None) -> str:
+def _title(row: int, texts: Sequence[str] | None) -> str:
     return f"query {row}" if texts is None else f"{row}: {' '.join(str(texts[row]).split())[:200]}"
 
 
