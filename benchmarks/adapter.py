@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -58,7 +59,7 @@ def torch_map(X: NDArray, y: NDArray, new_classes: bool) -> NDArray:
     Learning rate, temperature and number of epochs are those with the best nDCG@10 on a held-out
     fifth of the points, or of the classes; then it is trained on all points.
     """
-    import torch
+    torch: Any = import_module("torch")
 
     def train(rows: NDArray, rate: float, heat: float, n_epochs: int) -> Iterator[NDArray]:
         torch.manual_seed(0)
@@ -385,11 +386,11 @@ def table(found: dict[str, dict[str, Any]]) -> str:
         head = "| method | R@1 | R@10 | MRR | nDCG@10 | minus baseline | minus torch | CPU s |"
         lines += [f"**{name}**", "", head, "|---|---|---|---|---|---|---|---|"]
         for row in found[name]["rows"]:
-            cells = [row["method"], *(f"{row[key]:.4f}" for key in MEASURES)]
+            parts = [row["method"], *(f"{row[key]:.4f}" for key in MEASURES)]
             for other in ("baseline", "torch, both sides"):
                 limits = row["changes"].get(other, {}).get("ndcg@10")
-                cells.append("" if limits is None else f"[{limits[0]:+.4f}, {limits[1]:+.4f}]")
-            lines.append(f"| {' | '.join(cells)} | {row['cpu']:.1f} |")
+                parts.append("" if limits is None else f"[{limits[0]:+.4f}, {limits[1]:+.4f}]")
+            lines.append(f"| {' | '.join(parts)} | {row['cpu']:.1f} |")
         lines.append("")
     # 2) judgments
     for name, each in found.items():

@@ -163,6 +163,9 @@ def test_held_out_queries_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(part.rows) == 100
         assert len(search.rows) == 7
         assert search.rows.max() > 100  # not the first ones
+    monkeypatch.setattr(training, "MAX_LEARNED", 60)
+    for part, _ in data.folds(2):
+        assert len(part.rows) == 60
     # Fewer with many documents, but not fewer than the smallest number.
     monkeypatch.setattr(training, "MIN_EVALUATED", 3)
     for max_ranked, n in ((5 * len(D), 5), (1, 3)):

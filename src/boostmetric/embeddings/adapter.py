@@ -45,9 +45,10 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     ----------
     side : {"auto", "both", "query"}, default="auto"
         "both" maps queries and documents with the same matrix L. LᵀL ⪰ 0 is learned by
-        `BoostMetric`, averaged with shrunk discriminant axes if there are labels, and moved toward
-        the identity. "query" maps queries only, so documents stay as indexed (`query_side`). "auto"
-        is "query" for judgments and "both" otherwise.
+        `BoostMetric`; with labels, it is the average of this, shrunk discriminant axes, and a
+        refinement of both (`both_sides`). It is moved toward the identity. "query" maps queries
+        only, so documents stay as indexed (`query_side`). "auto" is "query" for judgments and
+        "both" otherwise.
     metric : {"cosine", "euclidean"}, default="cosine"
         Similarity of the search. With "cosine", results have unit length, so that the inner product
         is the cosine.

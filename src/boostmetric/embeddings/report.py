@@ -99,16 +99,15 @@ class Report:
     def changed(self, n: int = 5) -> dict[str, list[dict[str, Any]]]:
         """The queries that gained most and lost most: row, value before and after."""
         before, after = (self.methods[name][self.measure] for name in ("baseline", "adapter"))
-        order = np.argsort(before - after, kind="stable")
-        picked = {"gained": order[:n], "lost": order[::-1][:n]}
-        sign = {"gained": 1, "lost": -1}
+        losses = before - after
+        order = np.argsort(losses, kind="stable")
+        n_gained, n_lost = (min(n, int(np.sum(each))) for each in (losses < 0, losses > 0))
         return {
             kind: [
                 {"row": int(self.rows[i]), "before": float(before[i]), "after": float(after[i])}
                 for i in positions
-                if sign[kind] * (after[i] - before[i]) > 0
             ]
-            for kind, positions in picked.items()
+            for kind, positions in (("gained", order[:n_gained]), ("lost", order[::-1][:n_lost]))
         }
 
     def summary(self) -> dict[str, Any]:
