@@ -33,8 +33,9 @@ from sklearn.utils import gen_batches
 from boostmetric.engines import Threads
 from boostmetric.neighbors import FaissIndex
 
-MAX_SCORES = 10**9
+MAX_SCORES = 2 * 10**8
 """Number of scores up to which an evaluation of the softmax is exact; above, negatives are sampled.
+An exact evaluation of 10⁹ scores takes 8 seconds with 64 features on one core, and a fit needs 60.
 """
 
 SAMPLED_SCORES = 2 * 10**7
