@@ -224,9 +224,9 @@ def class_mean_loss(L: NDArray, X: NDArray, y: NDArray) -> tuple[float, NDArray]
 def root(M: NDArray, share: float = 0.0) -> NDArray:
     """L with LᵀL = M + share·m·I, where m is the mean eigenvalue of M ⪰ 0.
 
-    >>> root(np.diag([0.0, 1.0]), 2.0)
-    array([[1.        , 0.        ],
-           [0.        , 1.41421356]])
+    >>> np.abs(root(np.diag([0.0, 6.0]), 1.0)).round(3)
+    array([[1.732, 0.   ],
+           [0.   , 3.   ]])
     """
     values, vectors = eigh(M)
     values = np.maximum(values, 0)
