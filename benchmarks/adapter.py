@@ -285,14 +285,18 @@ def planted(spread: float, noise: float) -> dict[str, Any]:
 
 
 def planted_search(n: int, n_documents: int, D: int) -> tuple[NDArray, NDArray, NDArray]:
-    """Queries, documents and judgments; a quarter of the dimensions of queries are noise."""
+    """Queries, documents and judgments; a quarter of the dimensions of queries are noise.
+
+    Noise grows with the number of dimensions, because more of them tell more documents apart.
+    """
     rng = np.random.default_rng(0)
+    scale = np.float32(np.sqrt(D / 32))
     centers = rng.standard_normal((n_documents // 20, D), dtype=np.float32)
     documents = centers[rng.integers(0, len(centers), n_documents)]
     documents += 0.5 * rng.standard_normal(documents.shape, dtype=np.float32)
     chosen = rng.integers(0, n_documents, n)
-    Q = documents[chosen] + 0.6 * rng.standard_normal((n, D), dtype=np.float32)
-    Q[:, : D // 4] = 2 * rng.standard_normal((n, D // 4), dtype=np.float32)
+    Q = documents[chosen] + 0.6 * scale * rng.standard_normal((n, D), dtype=np.float32)
+    Q[:, : D // 4] = 2 * scale * rng.standard_normal((n, D // 4), dtype=np.float32)
     return normalized(Q), normalized(documents), np.column_stack([np.arange(n), chosen])
 
 
