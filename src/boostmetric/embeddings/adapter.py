@@ -177,7 +177,7 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.strength_ = None if chosen is None else data.strengths[chosen]
         if chosen is None:
             warn(self.message_)
-        maps = learn_at(data, data.strengths, chosen)
+        maps = learn_at(data, chosen)
 
         # 3) result
         found = maps.queries.matrix

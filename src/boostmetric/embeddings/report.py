@@ -260,7 +260,7 @@ def make_report(data: Training, n_folds: int, is_selected: bool) -> Report:
 
 
 def _best(part: Training, n_folds: int) -> Maps:
-    return learn_at(part, part.strengths, select(part, n_folds).preferred)
+    return learn_at(part, select(part, n_folds).preferred)
 
 
 def _baselines(part: Training, n_folds: int) -> dict[str, Maps]:

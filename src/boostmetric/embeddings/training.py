@@ -47,9 +47,8 @@ MAX_EVALUATED = 2000
 MIN_EVALUATED = 500
 MAX_RANKED = 5 * 10**8
 """Held-out queries per fold: if the change of nDCG has a standard deviation of .3, its standard
-error is .007 with the largest number, and .013 with the smallest. In between, they are as many as
-there are documents for this number of scores; twice as many took 43 seconds with a million
-documents and 384 features on one core.
+error is .007 with the largest number, and .013 with the smallest. In between, queries times
+documents are the third number; twice as many scores took 43 seconds with 384 features on one core.
 """
 
 MAX_LEARNED = 10_000
