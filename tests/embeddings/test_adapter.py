@@ -11,20 +11,13 @@ from embedding_data import judged, labeled
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import clone
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from boostmetric import Comparisons, EmbeddingAdapter, FileFormatError, Metric
 from boostmetric.embeddings import training
 from boostmetric.embeddings.search import IDENTITY, Search, as_grades, same_label
 from boostmetric.embeddings.selection import listening
-from boostmetric.embeddings.training import (
-    Judged,
-    Labeled,
-    discriminant_axes,
-    leading_rows,
-    second_moment,
-)
+from boostmetric.embeddings.training import Judged, Labeled
 from boostmetric.evaluation.ranking import ranking_scores
 
 
@@ -170,6 +163,14 @@ def test_held_out_queries_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(part.rows) == 100
         assert len(search.rows) == 7
         assert search.rows.max() > 100  # not the first ones
+    monkeypatch.setattr(training, "MAX_LEARNED", 60)
+    for part, _ in data.folds(2):
+        assert len(part.rows) == 60
+    # Fewer with many documents, but not fewer than the smallest number.
+    monkeypatch.setattr(training, "MIN_EVALUATED", 3)
+    for max_ranked, n in ((5 * len(D), 5), (1, 3)):
+        monkeypatch.setattr(training, "MAX_RANKED", max_ranked)
+        assert all(len(search.rows) == n for _, search in data.folds(2))
 
 
 def test_folds_of_new_classes_share_no_class() -> None:
@@ -264,34 +265,6 @@ def test_result_does_not_depend_on_scale_of_cosine_vectors() -> None:
     # Powers of two, so that normalized vectors have the same bits.
     two = clone(one).fit(4 * Q, documents=D / 8, judgments=judgments)
     np.testing.assert_allclose(one.transform(Q), two.transform(Q), atol=1e-6)
-
-
-@pytest.mark.parametrize("shrinkage", [0.1, 0.9])
-def test_discriminant_axes_match_scikit_learn(shrinkage: float) -> None:
-    X, y = labeled(noise=0.5)
-    lda = LinearDiscriminantAnalysis(solver="eigen", shrinkage=shrinkage).fit(X.astype(float), y)
-    expected = lda.scalings_[:, :4].T
-    for labels in (y, 10 * y):  # codes without points
-        axes = discriminant_axes(X.astype(float), labels, [0.5, shrinkage])[1]
-        np.testing.assert_allclose(axes.T @ axes, expected.T @ expected, rtol=1e-6, atol=1e-9)
-
-
-def test_leading_rows_preserve_inner_products_best(rng: np.random.Generator) -> None:
-    X, L = rng.standard_normal((50, 6)) * np.arange(1, 7), rng.standard_normal((6, 6))
-    mapped = X @ L.T
-    rows = leading_rows(L, second_moment(X), 2)
-    # The best approximation of rank 2 of the matrix of inner products (Eckart and Young).
-    U, s, _ = np.linalg.svd(mapped, full_matrices=False)
-    np.testing.assert_allclose((X @ rows.T) @ (X @ rows.T).T, (U[:, :2] * s[:2] ** 2) @ U[:, :2].T)
-    everything = leading_rows(L, second_moment(X))
-    np.testing.assert_allclose(everything.T @ everything, L.T @ L)
-
-
-def test_discriminant_axes_of_equal_points() -> None:
-    X = np.repeat(np.eye(3), 2, axis=0)
-    axes = discriminant_axes(X, np.repeat(np.arange(3), 2), [0.5])[0]
-    assert np.isfinite(axes).all()
-    assert (discriminant_axes(np.ones((4, 2)), np.array([0, 0, 1, 1]), [0.5])[0]).shape == (1, 2)
 
 
 def test_listener_counts_outer_folds() -> None:

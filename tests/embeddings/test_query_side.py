@@ -125,9 +125,9 @@ def test_nearest_documents_improve_sampled_softmax(
     pytest.importorskip("faiss")
     Q, D, grades = drawn(rng, 200, 2000)
     Q, D = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (Q, D))
-    assert nearest_documents(Q, D, 1) is None
+    assert nearest_documents(Q, D, 1, 0) is None
     monkeypatch.setattr(query_side, "MAX_SCORES", 200 * 500)
-    nearest = nearest_documents(Q, D, 1)
+    nearest = nearest_documents(Q, D, 1, 0)
     assert nearest is not None
     assert nearest.shape == (200, query_side.N_HARD)
     problems = {
@@ -141,6 +141,20 @@ def test_nearest_documents_improve_sampled_softmax(
         gradients[name] = problem.loss(np.zeros((5, 5)))[1]
     errors = {name: np.linalg.norm(each - gradients["exact"]) for name, each in gradients.items()}
     assert errors["nearest"] < errors["sampled"] / 2
+
+
+def test_nearest_documents_are_those_of_a_sample(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("faiss")
+    D = rng.standard_normal((400, 5))
+    monkeypatch.setattr(query_side, "MAX_SCORES", 0)
+    monkeypatch.setattr(query_side, "MAX_INDEXED", 50)
+    found = nearest_documents(D, D, 1, 0)  # every document of the sample finds itself first
+    assert found is not None
+    sample = np.flatnonzero(found[:, 0] == np.arange(400))
+    assert len(sample) == 50
+    assert np.isin(found, [*sample, -1]).all()
 
 
 def test_closed_form_map_matches_least_squares(rng: np.random.Generator) -> None:

@@ -16,7 +16,7 @@ from boostmetric._files import FileFormatError, load_arrays, save_arrays
 from boostmetric._validation import check_parameter, is_count, warn
 from boostmetric.data.labels import check_labels, single_labels
 from boostmetric.embeddings.query_side import nearest_documents
-from boostmetric.embeddings.report import Report, evaluate
+from boostmetric.embeddings.report import Report, make_report
 from boostmetric.embeddings.search import Map, as_grades, as_vectors
 from boostmetric.embeddings.selection import learn_at, select
 from boostmetric.embeddings.training import Compared, Judged, Labeled, Training
@@ -45,9 +45,10 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     ----------
     side : {"auto", "both", "query"}, default="auto"
         "both" maps queries and documents with the same matrix L. LᵀL ⪰ 0 is learned by
-        `BoostMetric`, averaged with shrunk discriminant axes if there are labels, and moved toward
-        the identity. "query" maps queries only, so documents stay as indexed (`query_side`). "auto"
-        is "query" for judgments and "both" otherwise.
+        `BoostMetric`; with labels, it is the average of this, shrunk discriminant axes, and a
+        refinement of both (`both_sides`). It is moved toward the identity. "query" maps queries
+        only, so documents stay as indexed (`query_side`). "auto" is "query" for judgments and
+        "both" otherwise.
     metric : {"cosine", "euclidean"}, default="cosine"
         Similarity of the search. With "cosine", results have unit length, so that the inner product
         is the cosine.
@@ -176,7 +177,7 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.strength_ = None if chosen is None else data.strengths[chosen]
         if chosen is None:
             warn(self.message_)
-        maps = learn_at(data, data.strengths, chosen)
+        maps = learn_at(data, chosen)
 
         # 3) result
         found = maps.queries.matrix
@@ -259,7 +260,7 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         rows = np.flatnonzero(np.diff(grades.indptr))
         queries, nearest = vectors[rows], None
         if side == "query":
-            nearest = nearest_documents(queries, searched, self.n_jobs)
+            nearest = nearest_documents(queries, searched, self.n_jobs, int(seed))
         return Judged(
             **shared,
             queries=queries,
@@ -290,7 +291,8 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         -------
         array of shape (n, n_components), in float32 or float64; of unit length with cosine
         """
-        return self._map(X, self.components_ if hasattr(self, "components_") else None)
+        check_is_fitted(self, "components_")
+        return self._map(X, self.components_)
 
     def transform_documents(self, X: ArrayLike) -> NDArray:
         """Map documents; with `side="query"` they are only normalized, if the metric is cosine."""
@@ -298,7 +300,6 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return self._map(X, self.components_ if self.side_ == "both" else None)
 
     def _map(self, X: ArrayLike, matrix: NDArray | None) -> NDArray:
-        check_is_fitted(self, "components_")
         mapped = Map(matrix)(self._vectors(X, reset=False))
         return normalized(mapped) if self.metric == "cosine" else mapped
 
@@ -311,7 +312,7 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 "report_ is not available: it was not computed before the adapter was saved. Fit "
                 "the adapter again, and use report_ first."
             )
-        return evaluate(self._data, self._n_folds(self._data), self.strength_ is not None)
+        return make_report(self._data, self._n_folds(self._data), self.strength_ is not None)
 
     def save(self, path: str | os.PathLike[str], base_model: str | None = None) -> None:
         """Write the adapter to a .npz file, atomically; `exports.export` writes other formats."""

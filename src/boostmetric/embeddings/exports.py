@@ -122,10 +122,6 @@ def to_faiss(adapter: EmbeddingAdapter, index: Any = None) -> Any:
     return wrapped
 
 
-def _write_numpy(adapter: EmbeddingAdapter, path: Path, base_model: str | None) -> None:
-    adapter.save(path, base_model)
-
-
 def _write_safetensors(
     adapter: EmbeddingAdapter, path: Path, base_model: str | None, name: str = "components"
 ) -> None:
@@ -197,7 +193,7 @@ def _write_dense(adapter: EmbeddingAdapter, path: Path, base_model: str | None) 
 
 
 WRITERS: dict[str, Callable[[EmbeddingAdapter, Path, str | None], None]] = {
-    "numpy": _write_numpy,
+    "numpy": EmbeddingAdapter.save,
     "safetensors": _write_safetensors,
     "onnx": _write_onnx,
     "faiss": _write_faiss,

@@ -13,21 +13,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from boostmetric.embeddings.query_side import closed_form_map
-from boostmetric.embeddings.search import IDENTITY, Map, Maps, Search
-from boostmetric.embeddings.selection import learn_at, select, tracked
-from boostmetric.embeddings.training import (
-    Judged,
-    Labeled,
-    Training,
+from boostmetric.embeddings.both_sides import (
     axes_of,
     discriminant_axes,
     leading_rows,
     second_moment,
 )
+from boostmetric.embeddings.query_side import closed_form_map
+from boostmetric.embeddings.search import IDENTITY, Map, Maps, Search
+from boostmetric.embeddings.selection import learn_at, select, tracked
+from boostmetric.embeddings.training import Judged, Labeled, Training
 from boostmetric.evaluation.ranking import normalized
 
-SHRINKAGES = (0.9, 0.7, 0.5, 0.3, 0.1)
+LDA_SHRINKAGES = (0.9, 0.7, 0.5, 0.3, 0.1)
 MAP_RIDGES = (30.0, 10.0, 3.0, 1.0, 0.3)
 """Shrinkages of LDA and ridges of the closed-form map, chosen in the same way as strengths."""
 
@@ -101,16 +99,15 @@ class Report:
     def changed(self, n: int = 5) -> dict[str, list[dict[str, Any]]]:
         """The queries that gained most and lost most: row, value before and after."""
         before, after = (self.methods[name][self.measure] for name in ("baseline", "adapter"))
-        order = np.argsort(before - after, kind="stable")
-        picked = {"gained": order[:n], "lost": order[::-1][:n]}
-        sign = {"gained": 1, "lost": -1}
+        losses = before - after
+        order = np.argsort(losses, kind="stable")
+        n_gained, n_lost = (min(n, int(np.sum(each))) for each in (losses < 0, losses > 0))
         return {
             kind: [
                 {"row": int(self.rows[i]), "before": float(before[i]), "after": float(after[i])}
                 for i in positions
-                if sign[kind] * (after[i] - before[i]) > 0
             ]
-            for kind, positions in picked.items()
+            for kind, positions in (("gained", order[:n_gained]), ("lost", order[::-1][:n_lost]))
         }
 
     def summary(self) -> dict[str, Any]:
@@ -157,7 +154,7 @@ class Report:
             lines += ["", f"queries that {kind} most"] if queries else []
             for each in queries:
                 change = f"{each['before']:.3f} → {each['after']:.3f}"
-                lines.append(f"  {change}  {_name(each['row'], texts)}")
+                lines.append(f"  {change}  {_title(each['row'], texts)}")
         return "\n".join(lines)
 
     def to_html(self, texts: Sequence[str] | None = None) -> str:
@@ -180,7 +177,7 @@ class Report:
             f"<h2>Queries that {kind} most</h2><ol>"
             + "".join(
                 f"<li><b>{each['before']:.3f} → {each['after']:.3f}</b> "
-                f"{html.escape(_name(each['row'], texts))}</li>"
+                f"{html.escape(_title(each['row'], texts))}</li>"
                 for each in queries
             )
             + "</ol>"
@@ -200,7 +197,7 @@ class Report:
         )
 
 
-def evaluate(data: Training, n_folds: int, is_selected: bool) -> Report:
+def make_report(data: Training, n_folds: int, is_selected: bool) -> Report:
     """Compare baselines and the best adapter, whose strength is chosen inside of every fold.
 
     The adapter is shown even if its gain is not reliable; `is_selected` is the result of `fit`.
@@ -263,7 +260,7 @@ def evaluate(data: Training, n_folds: int, is_selected: bool) -> Report:
 
 
 def _best(part: Training, n_folds: int) -> Maps:
-    return learn_at(part, part.strengths, select(part, n_folds).preferred)
+    return learn_at(part, select(part, n_folds).preferred)
 
 
 def _baselines(part: Training, n_folds: int) -> dict[str, Maps]:
@@ -277,7 +274,7 @@ def _baselines(part: Training, n_folds: int) -> dict[str, Maps]:
     d = part.n_components or max(1, len(axes) // 2)
     found = {"centering": centered, f"PCA, {d} dimensions": Maps.both(axes[:d])}
     for name, kind, learn, strengths in (
-        ("shrunk LDA", Labeled, learn_lda, SHRINKAGES),
+        ("shrunk LDA", Labeled, learn_lda, LDA_SHRINKAGES),
         ("closed-form map", Judged, learn_closed_form, MAP_RIDGES),
     ):
         if isinstance(part, kind):
@@ -363,7 +360,7 @@ def _curve(points: dict[int, dict[str, NDArray]]) -> dict[int, dict[str, float]]
     return found
 
 
-def _name(row: int, texts: Sequence[str] | None) -> str:
+def _title(row: int, texts: Sequence[str] | None) -> str:
     return f"query {row}" if texts is None else f"{row}: {' '.join(str(texts[row]).split())[:200]}"
 
 

@@ -148,12 +148,9 @@ def tracked(folds: Iterable[Item], n_folds: int) -> Iterator[Item]:
         _LISTENER.reset(token)
 
 
-def learn_at(data: Training, strengths: Sequence[float], position: int | None) -> Maps:
-    """The maps of one strength, learned from all data; or the baseline."""
-    if position is None:
-        return data.baseline()
-    # The maps of weaker ridges start from those of stronger ones.
-    return data.learn(strengths[: position + 1])[-1]
+def learn_at(data: Training, position: int | None) -> Maps:
+    """The maps of one of the strengths, learned from all data; or the baseline."""
+    return data.baseline() if position is None else data.learn([data.strengths[position]])[0]
 
 
 def prefer(gains: NDArray) -> int:

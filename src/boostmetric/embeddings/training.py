@@ -7,7 +7,6 @@ identity to the farthest.
 
 from __future__ import annotations
 
-import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -16,14 +15,21 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 from scipy.sparse import csr_array
 from sklearn.model_selection import GroupKFold, KFold, ShuffleSplit, StratifiedKFold
 from sklearn.utils import gen_batches
 
+from boostmetric.embeddings.both_sides import (
+    N_NEIGHBORS,
+    axes_of,
+    boosted_metric,
+    labeled_metric,
+    leading_rows,
+    root,
+    second_moment,
+)
 from boostmetric.embeddings.query_side import SoftmaxProblem
 from boostmetric.embeddings.search import Judge, Maps, Search, own_documents, same_label
-from boostmetric.estimators import BoostMetric
 from boostmetric.problem import Comparisons
 
 IDENTITY_SHARES = (8.0, 2.0, 0.5, 0.1, 0.0)
@@ -37,30 +43,17 @@ RIDGES = (1.0, 0.3, 0.1, 0.03)
 to 1000: for queries whose documents were not judged in training, 0.3 is best on both. For the
 others, 0.03 is best on Cranfield, and 0.003 on SciFact, where 0.03 loses .014."""
 
-N_NEIGHBORS = (15, 15)
-ALPHA = 1e-2
-"""Targets, impostors and relative strength of the Frobenius regularizer. On a fifth of the training
-data of banking77, which was held out, alphas of 1e-3 and 3e-2 and two passes change nDCG by less
-than .002. 25 targets and impostors change it by .0005, and take three times as long."""
-
-MAX_DIRECTIONS = 384
-BATCH = 48
-"""Number of directions, and those per step. On 3,000 points of banking77, 8 steps of 48 take a
-third of the time of 32 steps of 16 (500 directions), and nDCG is the same."""
-
-LDA_SHRINKAGE = 0.2
-"""Shrinkage of the within-class covariance in the discriminant part of the metric. The average of
-both parts is about as good as the better one on banking77. Held-out nDCG: .801 with 5 labels per
-class (boosted .790, LDA .80), .8985 with all (.8981, .88), and .937 with γ = 0.5 for classes
-without labels (.930, .93; .932 without an adapter). 0.5, or the shrinkage of Ledoit and Wolf,
-change these values by less than .002."""
-
-TINY = 1e-100
-"""Replaces a trace of 0."""
-
 MAX_EVALUATED = 2000
-"""Held-out queries per fold: if nDCG has a standard deviation of at most .3, its standard
-error is below .007 with this number."""
+MIN_EVALUATED = 500
+MAX_RANKED = 5 * 10**8
+"""Held-out queries per fold: if the change of nDCG has a standard deviation of .3, its standard
+error is .007 with the largest number, and .013 with the smallest. In between, queries times
+documents are the third number; twice as many scores took 43 seconds with 384 features on one core.
+"""
+
+MAX_LEARNED = 10_000
+"""Queries with judgments that a fold learns from: the unit of the ridge is such that its best value
+changes little with their number. The gain of a fold is then that of fewer queries."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,35 +111,9 @@ class Training(ABC):
             return ShuffleSplit(1, test_size=0.2, random_state=self.seed)
         return KFold(min(n, n_folds), shuffle=True, random_state=self.seed)
 
-    def _boosted(
-        self, X: NDArray, y: NDArray | None = None, comparisons: Comparisons | None = None
-    ) -> NDArray:
-        """M of `BoostMetric`, divided by its trace."""
-        n_terms = len(X) * math.prod(N_NEIGHBORS) if comparisons is None else len(comparisons)
-        is_small = n_terms * BATCH <= 1 << 27  # 1 GB of responses to a batch, in float64
-        learner = BoostMetric(
-            regularizer="frobenius",
-            alpha=ALPHA,
-            n_neighbors=N_NEIGHBORS,
-            # The identity toward which the metric is moved is that of the given vectors.
-            init=None,
-            n_passes=1,
-            max_iter=MAX_DIRECTIONS,
-            directions_per_step=BATCH if is_small and X.shape[1] >= 2 * BATCH else "auto",
-            tol=0.0,
-            n_jobs=self.n_jobs,
-        )
-        with warnings.catch_warnings():
-            # Small classes have fewer neighbors; labels may be random. Selection deals with both.
-            warnings.simplefilter("ignore", UserWarning)
-            learner.fit(X, y, comparisons=comparisons)
-        return with_unit_trace(learner.get_mahalanobis_matrix())
-
     def _metric_maps(self, M: NDArray, strengths: Sequence[float]) -> list[Maps]:
         """Maps of both sides: the roots of M, moved toward the identity."""
-        values, vectors = eigh(M)
-        values = np.maximum(values, 0)
-        roots = [(vectors * np.sqrt(values + each * values.mean())).T for each in strengths]
+        roots = [root(M, each) for each in strengths]
         if self.n_components is not None:
             S = second_moment(self.vectors)
             roots = [leading_rows(L, S, self.n_components) for L in roots]
@@ -227,8 +194,7 @@ class Labeled(Training):
 
     def learn(self, strengths: Sequence[float]) -> list[Maps]:
         if self.side == "both":
-            axes = discriminant_axes(self.X, self.y, [LDA_SHRINKAGE])[0]
-            M = self._boosted(self.X, self.y) + with_unit_trace(axes.T @ axes)
+            M = labeled_metric(self.X, self.y, self.metric, self.n_jobs)
             return self._metric_maps(M, strengths)
         rows = np.arange(len(self.X))
         grades = same_label(self.y, self.y, rows)
@@ -266,8 +232,12 @@ class Judged(Training):
 
     def folds(self, n_folds: int) -> Iterator[tuple[Self, Search]]:
         rng = np.random.default_rng(self.seed)
+        n_ranked = min(MAX_EVALUATED, max(MIN_EVALUATED, MAX_RANKED // len(self.documents)))
         queries = [
-            (train, np.sort(rng.permutation(test)[:MAX_EVALUATED]))
+            (
+                np.sort(rng.permutation(train)[:MAX_LEARNED]),
+                np.sort(rng.permutation(test)[:n_ranked]),
+            )
             for train, test in self._splits(len(self.queries), n_folds).split(self.queries)
         ]
         judged = np.unique(self.grades.indices)
@@ -316,7 +286,7 @@ class Judged(Training):
     def learn(self, strengths: Sequence[float]) -> list[Maps]:
         if self.side == "both":
             points = np.concatenate([self.queries, self.documents])
-            M = self._boosted(points, comparisons=self._triplets())
+            M = boosted_metric(points, comparisons=self._triplets(), n_jobs=self.n_jobs)
             return self._metric_maps(M, strengths)
         offsets = document_offsets(self.documents, self.metric)
         problem = SoftmaxProblem(
@@ -379,7 +349,8 @@ class Compared(Training):
         return replace(self, comparisons=self.comparisons[rows])
 
     def learn(self, strengths: Sequence[float]) -> list[Maps]:
-        return self._metric_maps(self._boosted(self.X, comparisons=self.comparisons), strengths)
+        M = boosted_metric(self.X, comparisons=self.comparisons, n_jobs=self.n_jobs)
+        return self._metric_maps(M, strengths)
 
 
 def document_offsets(documents: NDArray, metric: str) -> NDArray:
@@ -387,67 +358,3 @@ def document_offsets(documents: NDArray, metric: str) -> NDArray:
     if metric == "cosine":
         return np.where(documents.any(axis=1), 0.0, -np.inf)
     return np.asarray(-0.5 * np.einsum("nd,nd->n", documents, documents))
-
-
-def discriminant_axes(X: NDArray, y: NDArray, shrinkages: Sequence[float]) -> list[NDArray]:
-    """Axes of linear discriminant analysis as rows, for each shrinkage s.
-
-    With covariances W within and B between classes, the axes a solve B(s)·a = λ·W(s)·a, and
-    aᵀW(s)a = 1, where C(s) = (1 − s)·C + s·Tr(C)/D·I. There is one less than there are classes. The
-    axes are those of `LinearDiscriminantAnalysis`, which requires more points than classes, and
-    computes the covariances again for each shrinkage.
-
-    >>> X = np.array([[0.0, 1.0], [0.0, -1.0], [3.0, 2.0], [3.0, -2.0]])
-    >>> np.abs(discriminant_axes(X, np.array([0, 0, 1, 1]), [0.5])[0]).round(3)
-    array([[1.265, 0.   ]])
-    """
-    codes, counts = np.unique(y, return_inverse=True, return_counts=True)[1:]
-    n, D = X.shape
-    members = csr_array((np.ones(n, X.dtype), (codes, np.arange(n))))
-    means = (members @ X) / counts[:, None].astype(X.dtype)
-    deviations, centers = X - means[codes], means - X.mean(axis=0)
-    within = (deviations.T @ deviations).astype(np.float64) / n
-    between = (centers.T @ (centers * counts[:, None])).astype(np.float64) / n
-    leading = (max(0, D - len(counts) + 1), D - 1)
-
-    def shrunk(C: NDArray, s: float) -> NDArray:
-        return np.asarray((1 - s) * C + s * max(float(np.trace(C)), TINY) / D * np.eye(D))
-
-    return [
-        eigh(shrunk(between, s), shrunk(within, s), subset_by_index=leading)[1].T[::-1]
-        for s in shrinkages
-    ]
-
-
-def with_unit_trace(M: NDArray) -> NDArray:
-    """M divided by its trace; 0 stays 0."""
-    return np.asarray(M / max(float(np.trace(M)), TINY))
-
-
-def axes_of(X: NDArray) -> NDArray:
-    """Eigenvectors of Σ xxᵀ by decreasing eigenvalue, as rows; they preserve inner products best.
-
-    >>> np.abs(axes_of(np.array([[0.0, 2.0], [1.0, 0.0]])))
-    array([[0., 1.],
-           [1., 0.]])
-    """
-    return leading_rows(np.eye(X.shape[1]), second_moment(X))
-
-
-def second_moment(X: NDArray) -> NDArray:
-    """Σ xxᵀ in float64, of shape (D, D)."""
-    total = np.zeros((X.shape[1], X.shape[1]))
-    for part in gen_batches(len(X), 1 << 14):
-        points = X[part].astype(np.float64)
-        total += points.T @ points
-    return total
-
-
-def leading_rows(L: NDArray, S: NDArray, n_components: int | None = None) -> NDArray:
-    """Rotate the rows of L such that the first ones preserve the inner products of L·x best.
-
-    S is the second moment of the vectors x. With 32 rows for banking77, held-out nDCG is .890, and
-    .862 with the leading eigenvectors of LᵀL, which are large where the vectors may be small.
-    """
-    axes = eigh(L @ S @ L.T)[1][:, ::-1].T
-    return np.asarray(axes[:n_components] @ L)
