@@ -379,9 +379,9 @@ epochs of torch, are chosen by cross-validation on the training data of each row
 of "unseen" were also ranked with several identity shares, to explain the loss in R@1; nothing was
 chosen by it. The larger weight of LDA with few labels was introduced after the result with 5 labels
 was known, and set on samples of the training data. Torch with other settings is known to reach an
-R@1 of .9312 and an nDCG@10 of .9184 with all labels, .001 more than the adapter. Intervals are of differences in nDCG@10 between the same queries. CPU seconds are of
-one thread, include the choice of all parameters, and were measured while other programs used the
-machine.
+R@1 of .9312 and an nDCG@10 of .9184 with all labels, .001 more than the adapter. Intervals are of
+differences in nDCG@10 between the same queries. CPU seconds are of one thread, include the choice
+of all parameters, and were measured while other programs used the machine.
 """
 
 
