@@ -294,8 +294,9 @@ def test_gaps_of_hinge_are_in_units_of_user(rng: np.random.Generator) -> None:
     here = boost(X, comparisons, Hinge(nu=0.3))
     there = learn_psd(ComparisonOperator(X, comparisons), Hinge(nu=0.3), gaps=gaps)
     scaled = learn_psd(ComparisonOperator(X, comparisons, exponent=None), Hinge(nu=0.3), gaps=gaps)
-    assert here.objective() == pytest.approx(there.objective())
-    assert scaled.objective() == pytest.approx(there.objective())
+    # A fit of the hinge loss ends at a gap of 1e-3.
+    assert here.objective() == pytest.approx(there.objective(), rel=2e-3)
+    assert scaled.objective() == pytest.approx(there.objective(), rel=2e-3)
 
 
 def test_negative_matrices_give_no_direction() -> None:

@@ -147,7 +147,8 @@ class Objective:
 
         Each evaluation is a round. Without `with_scale`, the derivative in s is not computed.
         """
-        penalty = self.regularizer.on_slice(self.M, directions)
+        # Rounding of products depends on the memory layout.
+        penalty = self.regularizer.on_slice(self.M, np.ascontiguousarray(directions))
 
         def evaluate(scale: float, coefs: NDArray) -> tuple[float, NDArray]:
             rows = np.array(self._query(Block.on_slice, directions, scale, coefs, with_scale))

@@ -56,9 +56,13 @@ def find_directions(
         values, vectors = leading_eigenpairs(A, k, accuracy=0.1 / (1 + n_steps) ** 2)
     if values is None or not values[0] > threshold:
         values, vectors = leading_eigenpairs(A, k)
-    size = np.abs(values).max()
+    # The Frobenius norm; for a random unit vector u, the mean of ‖A·u‖² is ‖A‖²/D.
     if isinstance(A, np.ndarray):
-        size = max(size, float(np.linalg.norm(A)))
+        size = float(np.linalg.norm(A))
+    else:
+        D = A.shape[0]
+        size = np.sqrt(D) * float(np.linalg.norm(A @ _start_vectors(D, 1).astype(A.dtype)))
+    size = max(size, np.abs(values).max())
     noise = 4 * np.finfo(np.float64).eps * size  # the accuracy of eigenvalues
     values = np.where(values > threshold + noise, values, np.minimum(values, threshold))
     return values, vectors, basis
