@@ -392,7 +392,7 @@ class BoostMetricCV(LearnedMetric):
                     if metrics and is_interrupted():
                         raise KeyboardInterrupt
                     with warnings.catch_warnings():
-                        if number:  # about numbers of neighbors that nobody has asked for
+                        if number:  # about classes with fewer than 15 points
                             warnings.simplefilter("ignore")
                         learned = self._learn(candidate, data)
                     metrics += [[]] if number == 0 else []
