@@ -96,7 +96,7 @@ METHODS: dict[str, Callable[[], Any]] = {
 PEERS: dict[str, dict[str, Any]] = {"NCA": {"max_iter": 50}, "LMNN": {}, "SCML": {}}
 """Methods of other packages, and their parameters; with more iterations NCA finishes on few."""
 
-LIMIT = 60.0
+LIMIT = 300.0
 """Seconds of a fit of another package. After a failure, the other splits are not tried."""
 
 N_SMALL_SPLITS, N_MNIST_SPLITS = 20, 3
