@@ -373,7 +373,10 @@ def test_random_state_determines_the_result(blobs: Data) -> None:
     assert scores(0) != scores(1)
 
 
-def test_verbose_logs_each_fit(blobs: Data, caplog: pytest.LogCaptureFixture) -> None:
+def test_verbose_logs_each_fit(
+    blobs: Data, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cv_search, "MAX_LAG_TO_CONTINUE", np.inf)
     with caplog.at_level(logging.INFO, logger="boostmetric"):
         BoostMetricCV([FEW]).fit(*blobs)
         assert caplog.records == []
