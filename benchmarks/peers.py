@@ -72,7 +72,7 @@ def measure(dataset: str, method: str, limit: float) -> Record:
     fits: list[Record] = []
     while len(fits) < REPEATS:
         try:
-            learned = fit_in_subprocess(method, A, a, timeout=limit)
+            learned = fit_in_subprocess(method, A, a, cpu_seconds=limit)
         except PeerError as error:
             is_late = str(error).startswith("not finished")
             return {"failure": str(error), **({"limit": limit} if is_late else {})}

@@ -23,7 +23,7 @@ than to one of another class, the error is the share of triplets of test points 
 
 The measurements are in quality.jsonl, one line per dataset, split and method, so an interrupted run
 is resumed; delete the lines of a method that has changed. Methods of other packages run in separate
-processes (`make peers`) for at most `LIMIT` seconds.
+processes (`make peers`) for at most `LIMIT` CPU seconds.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ PEERS: dict[str, dict[str, Any]] = {"NCA": {"max_iter": 50}, "LMNN": {}, "SCML":
 """Methods of other packages, and their parameters; with more iterations NCA finishes on few."""
 
 LIMIT = 300.0
-"""Seconds of a fit of another package. After a failure, the other splits are not tried."""
+"""CPU seconds of a fit of another package. After a failure, the other splits are not tried."""
 
 N_SMALL_SPLITS, N_MNIST_SPLITS = 20, 3
 
@@ -173,7 +173,7 @@ def measure(dataset: str, seed: int, method: str) -> Record:
     kind = dataset.rpartition("/")[0]
     if method in PEERS:
         try:
-            model = fit_in_subprocess(method.lower(), A, a, timeout=LIMIT, **PEERS[method])
+            model = fit_in_subprocess(method.lower(), A, a, cpu_seconds=LIMIT, **PEERS[method])
         except PeerError as failure:
             return {"failure": str(failure)}
         seconds = model.measures["processor_seconds"]

@@ -1,10 +1,10 @@
 """Metric learners of other packages, fitted in a separate process.
 
-    python peers.py METHOD IN.npz OUT.npz OPTIONS
+    python peers.py METHOD IN.npz OUT.npz OPTIONS CPU_SECONDS
 
-IN.npz contains `X` and `y`, OPTIONS is JSON. OUT.npz receives the linear map `L` and, as JSON, the
-`measures`: time, memory, iterations and versions. As a script this file imports only NumPy and the
-package of the method, so it runs in an environment without boostmetric.
+IN.npz contains `X` and `y`; OPTIONS and CPU_SECONDS are JSON. OUT.npz receives the linear map `L`
+and, as JSON, the `measures`: time, memory, iterations and versions. As a script this file imports
+only NumPy and the package of the method, so it runs in an environment without boostmetric.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ PEERS = {
         *("linear layer", "pytorch-metric-learning", __name__, "LinearLayer"),  # below
         {"seed": 0},
     ),
+    "itml-triplets": Peer("ITML", "metric-learn", __name__, "ITMLFromTriplets", {}),
     "lfda": Peer("LFDA", "metric-learn", "metric_learn", "LFDA", {}),
     # RCA learns from chunks of similar points; here the chunks are the classes.
     "rca": Peer("RCA", "metric-learn", "metric_learn", "RCA", {}),
@@ -148,6 +149,24 @@ class LinearLayer:
         return (X / self.scale) @ self.weight.T
 
 
+class ITMLFromTriplets:
+    """ITML of metric-learn, which learns from pairs.
+
+    A row (a, b, c) of the triplets gives the similar pair (a, b) and the dissimilar pair (a, c).
+    """
+
+    def fit(self, X: NDArray, triplets: NDArray) -> ITMLFromTriplets:
+        """Learn from integer triplets of the rows of X, of shape (m, 3)."""
+        itml: Any = importlib.import_module("metric_learn").ITML
+        pairs = np.concatenate([triplets[:, [0, 1]], triplets[:, [0, 2]]])
+        self.learned = itml(random_state=0).fit(X[pairs], np.repeat([1, -1], len(triplets)))
+        return self
+
+    def transform(self, X: NDArray) -> NDArray:
+        """The images of the points."""
+        return np.asarray(self.learned.transform(X))
+
+
 class PeerError(RuntimeError):
     """A fit failed; the message is the reason in a few words."""
 
@@ -171,15 +190,16 @@ def fit_here(name: str, X: NDArray, y: NDArray, **options: Any) -> Learned:
 
 
 def fit_in_subprocess(
-    name: str, X: NDArray, y: NDArray, *, timeout: float | None = None, **options: Any
+    name: str, X: NDArray, y: NDArray, *, cpu_seconds: float | None = None, **options: Any
 ) -> Learned:
     """Fit one of `PEERS` in a new process with one thread.
 
     Parameters
     ----------
     name : a key of `PEERS`
-    X, y : points of shape (n, D) and labels
-    timeout : seconds after which the process is killed
+    X, y : points of shape (n, D), and labels or integer triplets of shape (m, 3)
+    cpu_seconds : CPU time after which the process is killed, so that the result does not depend on
+        what else the machine does
     options : parameters of the method, in addition to those of `PEERS`
 
     Raises
@@ -197,22 +217,20 @@ def fit_in_subprocess(
     python = peers_python(peer.package) if peer.is_external else Path(sys.executable)
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "in.npz"), Path(folder, "out.npz")
-        np.savez(source, X=X, y=np.unique(y, return_inverse=True)[1])
+        np.savez(source, X=X, y=y if np.ndim(y) == 2 else np.unique(y, return_inverse=True)[1])
         # -P: the folder of this file is not a place to import from.
-        command = [str(python), "-P", __file__, name, str(source), str(target), json.dumps(options)]
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=timeout,
-                env={**os.environ, **ONE_THREAD},
-            )
-        except subprocess.TimeoutExpired:
-            raise PeerError(f"not finished in {timeout:g} s") from None
+        command = [str(python), "-P", __file__, name, str(source), str(target)]
+        done = subprocess.run(
+            [*command, json.dumps(options), json.dumps(cpu_seconds)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **ONE_THREAD},
+        )
         if done.returncode == -signal.SIGXCPU:
-            # The child inherited the CPU limit of this process, which has run out for both.
-            os.kill(os.getpid(), signal.SIGXCPU)
+            if cpu_seconds is None:
+                # The child inherited the CPU limit of this process, which has run out for both.
+                os.kill(os.getpid(), signal.SIGXCPU)
+            raise PeerError(f"not finished in {cpu_seconds:g} s")
         if done.returncode:
             raise PeerError(failure_of(done.stderr, done.returncode))
         with np.load(target, allow_pickle=False) as file:
@@ -292,10 +310,10 @@ def versions(package: str) -> dict[str, str]:
     }
 
 
-def main(name: str, source: str, target: str, options: str) -> None:
+def main(name: str, source: str, target: str, options: str, cpu_seconds: str) -> None:
     """The child process: read, fit, write."""
     warnings.simplefilter("ignore")
-    limit_process()
+    limit_process(json.loads(cpu_seconds))
     with np.load(source, allow_pickle=False) as file:
         X, y = file["X"], file["y"]
     learned = fit_here(name, X, y, **json.loads(options))
