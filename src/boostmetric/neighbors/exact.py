@@ -290,10 +290,12 @@ class _Search:
         """Initial neighbors of a tile, from a sample of its classes and one of the others.
 
         A sample is divided into k parts, and the nearest point of each part is offered. Tiles whose
-        lists are complete need none.
+        lists are complete need none. Impostors within a tile of several classes may be far, so
+        those of the other classes are offered, too.
         """
         if self._should_stop():
             raise StopRequested
+        incomplete = [np.isinf(table.squares[tile.rows, -1]).any() for table in self._tables]
         codes, everyone = self._references.labels.codes, np.arange(len(self._references.rows))
         classes = slice(*np.searchsorted(codes, [tile.codes[0], tile.codes[-1] + 1]))
         for others in (everyone[classes], np.delete(everyone, classes)):
@@ -302,7 +304,7 @@ class _Search:
             sides = [
                 (side, mask)
                 for side, mask in self._sides(tile, _Tile.of(codes[sample]))
-                if np.isinf(self._tables[side].squares[tile.rows, -1]).any()
+                if incomplete[side]
             ]
             if len(sample) == 0 or not sides:
                 continue
@@ -315,11 +317,11 @@ class _Search:
                 near = products if mask is None else np.where(mask, products, -np.inf)
                 k = min(self._tables[side].rows.shape[1], len(sample))
                 bounds = np.linspace(0, len(sample), k + 1).astype(int)
-                for begin, end in pairwise(bounds):
-                    best = near[:, begin:end].argmax(axis=1)
-                    exists = near[np.arange(len(best)), begin + best] > -np.inf
-                    i = np.flatnonzero(exists)
-                    self._offer(side, i + tile.rows.start, sample[begin + best[i]])
+                best = np.column_stack([
+                    begin + near[:, begin:end].argmax(axis=1) for begin, end in pairwise(bounds)
+                ])  # fmt: skip
+                i, column = np.nonzero(np.take_along_axis(near, best, axis=1) > -np.inf)
+                self._offer(side, i + tile.rows.start, sample[best[i, column]])
 
     def _search_tile(self, pair: tuple[_Tile, _Tile]) -> None:
         """Find and offer the candidates of a tile."""
