@@ -19,7 +19,7 @@ from boostmetric.data.points import Points, distinct_points
 from boostmetric.estimators.checkpoint import load_state, save_state
 from boostmetric.estimators.initial import as_components, distinct_rows
 from boostmetric.estimators.training_data import TrainingData
-from boostmetric.evaluation.knn import neighbor_errors
+from boostmetric.evaluation.knn import neighbor_errors, smallest_columns
 from boostmetric.metric import pair_distances
 
 MAX_QUERIES = 1_000
@@ -262,7 +262,7 @@ def held_out_errors(
     for batch in gen_batches(len(queries), max(1, BLOCK_ENTRIES // len(others))):
         rows = queries[batch]
         squares = euclidean_distances(images[rows], known, squared=True)
-        nearest = np.argpartition(squares, k - 1, axis=1)[:, :k]
+        nearest = smallest_columns(squares, k)
         errors[batch] = neighbor_errors(data.labels[others], nearest, data.labels[rows])
     return errors, np.ones(len(queries)) if data.weights is None else data.weights[queries]
 
