@@ -15,22 +15,25 @@ from sklearn.preprocessing import StandardScaler
 
 from boostmetric import BoostMetric, Comparisons, Frobenius, Hinge, Shrinkage, Trace
 from boostmetric.estimators.settings import Settings
+from boostmetric.estimators.training_data import TrainingData
 
 
-def settings_of(n: int = 100, labels: NDArray | None = None, **parameters: Any) -> Settings:
+def settings_of(
+    n: int = 100, labels: NDArray | None = None, n_features: int = 10, **parameters: Any
+) -> Settings:
     settings = Settings.from_params(BoostMetric(**parameters).get_params())
-    return settings.for_data(np.arange(n) % 2 if labels is None else labels)
+    return settings.for_data(n_features, np.arange(n) % 2 if labels is None else labels)
 
 
 @pytest.mark.parametrize(
-    ("n", "n_neighbors", "alpha"),
-    [(100, (5, 10), 1e-2), (2000, (5, 10), 1e-2), (2001, (3, 3), 1e-3)],
+    ("n", "n_features", "n_neighbors", "alpha"),
+    [(100, 2, 5, 1e-2), (2000, 2, 5, 1e-2), (2001, 2, 3, 1e-3), (2001, 15, 3, 1e-2)],
 )
 def test_defaults_depend_on_the_number_of_points(
-    n: int, n_neighbors: tuple[int, int], alpha: float
+    n: int, n_features: int, n_neighbors: int, alpha: float
 ) -> None:
-    settings = settings_of(n)
-    assert (settings.n_targets, settings.n_impostors) == n_neighbors
+    settings = settings_of(n, n_features=n_features)
+    assert settings.n_targets == settings.n_impostors == n_neighbors
     assert settings.n_passes == 2
     assert settings.solver.alpha == pytest.approx(alpha)
     assert settings.solver.max_iter == 500
@@ -43,6 +46,29 @@ def test_given_values_do_not_depend_on_the_data() -> None:
     settings = settings_of(50_000, **given)
     assert (settings.n_targets, settings.n_impostors, settings.n_passes) == (2, 4, 3)
     assert (settings.solver.alpha, settings.solver.max_iter) == (0.3, 7)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({}, [3, 5]),
+        ({"n_passes": 3}, [3, 3, 5]),
+        ({"n_passes": 1}, [5]),
+        ({"n_neighbors": 4}, [4, 4]),
+    ],
+)
+def test_passes_before_the_last_use_three_neighbors(
+    parameters: dict[str, Any], expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare, used = TrainingData.compare, []
+
+    def record(data: TrainingData, points: Any, settings: Settings, *args: Any) -> Comparisons:
+        used.append(settings.n_targets)
+        return compare(data, points, settings, *args)
+
+    monkeypatch.setattr(TrainingData, "compare", record)
+    BoostMetric(max_iter=8, **parameters).fit(*load_iris(return_X_y=True))
+    assert used == expected
 
 
 @pytest.mark.parametrize(
@@ -123,7 +149,8 @@ def test_regularizer_suits_the_loss(loss: str | Hinge) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "expected"), [((6, 10), (5, 3)), ((5, 30), (3, 3)), ((4, 6, 20), (3, 10))]
+    ("sizes", "expected"),
+    [((6, 4), (3, 3)), ((6, 10), (5, 5)), ((5, 30), (3, 5)), ((4, 6, 20), (3, 5))],
 )
 def test_small_classes_get_fewer_neighbors(
     sizes: tuple[int, ...], expected: tuple[int, int]

@@ -73,15 +73,15 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     alpha : float or "auto", default="auto"
         Strength of the regularizer, relative to the problem. For "trace" it is a fraction of the
         smallest strength for which M = 0 is optimal; for the others see `Frobenius`. Small values,
-        down to 0, have little effect. "auto" is 1e-2 (1e-3 for more than 2,000 points with labels,
-        1e-1 for fewer than 1,000 comparisons without labels), and 1e-4 for "trace". With "auto",
-        the Frobenius norm, at most 600 features and fewer than 30 points per class on average, k of
-        them, the result is (1 − s)·M + s·(Tr M/D)·I in the space of `init`, s = (1 − k/30)/2: with
-        little data it stays close to the start.
+        down to 0, have little effect. "auto" is 1e-2 (1e-3 if there are labels and more points
+        than 2,000 and 10·D², 1e-1 for fewer than 1,000 comparisons without labels), and 1e-4 for
+        "trace". With "auto", the Frobenius norm, at most 600 features and fewer than 30 points per
+        class on average, k of them, the result is (1 − s)·M + s·(Tr M/D)·I in the space of `init`,
+        s = (1 − k/30)/2: with little data it stays close to the start.
     n_neighbors : int, (int, int) or "auto", default="auto"
-        Number of targets and of impostors of each point. Only used with labels. "auto" is (5, 10)
-        for up to 2,000 points, and (3, 3) for more; 3 if there are too few points in some class, or
-        outside of it.
+        Number of targets and of impostors of each point. Only used with labels. "auto" is 5 for
+        up to 2,000 points, and 3 for more, in all passes but the last, and if there are too few
+        points in some class, or outside of it.
     n_passes : int or "auto", default="auto"
         Number of neighbor searches. Each pass after the first one searches in the space learned by
         the pass before. Values above 1 require labels. "auto" is 2 with labels, and 1
@@ -114,7 +114,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         Transformation to start from; neighbors are searched, and the metric is learned, in the
         transformed space. "auto" chooses between None (the features as they are), "scale" (divided
         by their standard deviations) and "whiten" (the shrunk within-class covariance) by the
-        cross-validated 3-NN error before learning, on at most 2,000 points; whitening must be
+        cross-validated 3-NN error before learning, on at most 1,000 points; whitening must be
         better by one standard error. Sparse X, multilabel targets, Dask collections and
         comparisons without labels choose between None and "scale". Sparse X is not centered, so it
         does not support "whiten", "pca" and "lda".
@@ -429,8 +429,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         Parameters
         ----------
         X : array of shape (n, D)
-        y : array of shape (n,) or (n, L), labels that define comparisons as in the first pass of
-            `fit`
+        y : array of shape (n,) or (n, L), labels that define comparisons of each point with its
+            neighbors in the space of X, as many as in the last pass of `fit`
         comparisons : Comparisons of the rows of X, instead of or in addition to labels
         """
         check_is_fitted(self, "components_")

@@ -128,7 +128,7 @@ def run_passes(
                 done = one_pass(
                     data,
                     base,
-                    settings,
+                    settings.of_pass(number),
                     engine,
                     likely_pairs=passes[-1].pairs if passes else None,
                     start=start,

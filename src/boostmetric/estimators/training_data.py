@@ -46,9 +46,8 @@ class TrainingData:
         labels = self.labels
         if labels is not None and labels.ndim == 1 and not isinstance(self.points, DaskPoints):
             labels = labels[distinct_rows(self.points, labels, self.weights)[0]]
-        return settings.for_data(
-            labels, None if self.comparisons is None else len(self.comparisons)
-        )
+        n_comparisons = None if self.comparisons is None else len(self.comparisons)
+        return settings.for_data(self.points.shape[1], labels, n_comparisons)
 
     @classmethod
     def validate(
