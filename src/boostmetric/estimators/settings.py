@@ -40,7 +40,7 @@ impostors, errors are the same (ratio 1.01 ± 0.015 on eleven datasets, ten spli
 MIN_POINTS_PER_SQUARE = 10
 """With more than `LARGE` points, and this many times D², M is well determined: "auto" is a tenth of
 alpha. Errors in % with 1e-3 and 1e-2, three to six splits: letter (D = 16, 41 times D²) 3.0 and
-3.3; waveform21 (8 times) 17.2 and 17.1, usps (1.7 times) 2.3 and 2.1, dna_splice (0.1 times) 5.4
+3.3; waveform21 (8 times) 17.2 and 17.1, usps (2.1 times) 2.3 and 2.1, dna_splice (0.1 times) 5.4
 and 5.1. On mnist (2 times), 1e-2 also takes three quarters of the time."""
 
 EARLIER_NEIGHBORS = 3
