@@ -247,6 +247,26 @@ def test_distant_clusters_keep_their_neighbors(distance: float, rng: np.random.G
     assert impostors.tolist() == nearest_by_loop(X, labels, 3, same=False)
 
 
+def test_few_pairs_are_compared_if_impostors_are_in_another_tile(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Classes 4 to 7 fill a tile. They are far from each other, and each is near class 0 to 3."""
+    offer, n_pairs = exact._Search._offer, 0
+
+    def count(search: Any, side: int, i: NDArray, j: NDArray) -> None:
+        nonlocal n_pairs
+        n_pairs += len(i)
+        offer(search, side, i, j)
+
+    monkeypatch.setattr(exact, "TILE", 800)
+    monkeypatch.setattr(exact._Search, "_offer", count)
+    labels = np.repeat(np.arange(8), 200)
+    X = rng.normal(size=(1600, 3)) + 100 * (labels % 4)[:, None]
+    nearest_targets_and_impostors(X, Labels.of(labels), 3, 3)
+    # There are 1,280,000 pairs, half of them in the tile of classes 0 to 3 and 4 to 7.
+    assert n_pairs < 200_000
+
+
 def test_first_duplicate_represents_all() -> None:
     X = np.array([[0.0], [0.0], [1.0], [1.0], [3.0], [0.5], [0.5], [9.0]])
     labels = np.array([0, 0, 0, 0, 0, 1, 1, 1])
