@@ -12,13 +12,12 @@ from conftest import SIMPLE, read_only
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import clone
-from sklearn.datasets import load_digits, load_iris, load_wine
+from sklearn.datasets import load_iris, load_wine
 from sklearn.model_selection import KFold
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from boostmetric import BoostMetric, BoostMetricCV, CheckpointError, Comparisons
-from boostmetric.estimators import cv_search, listening
-from boostmetric.estimators.cv import VARIANT
+from boostmetric.estimators import cv, cv_search, listening
 from boostmetric.estimators.initial import starting_transformation
 from boostmetric.estimators.training_data import TrainingData
 
@@ -167,26 +166,28 @@ def test_standard_errors_are_paired() -> None:
     assert search.is_continued.tolist() == [True, True, True]
 
 
-@pytest.mark.slow
-def test_default_candidate_is_averaged_over_two_losses(
+def test_single_learned_candidate_is_averaged_over_two_losses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cv_search, "MAX_LAG_TO_AVERAGE", 0.0)
-    X, y = load_digits(return_X_y=True)
-    X, y = X[:600], y[:600]
+    candidates = {"init": "scale"}, {"init": None, "shrinkage": 1.0}
+    monkeypatch.setattr(cv, "CANDIDATES", candidates)
+    monkeypatch.setattr(cv_search, "MAX_LAG_TO_CONTINUE", np.inf)
+    monkeypatch.setattr(cv_search, "MAX_LAG_TO_AVERAGE", np.inf)
+    X, y = load_wine(return_X_y=True)
     search = BoostMetricCV(random_state=0).fit(X, y)
-    learned = [each for each in search.averaged_params_ if "shrinkage" not in each]
-    assert learned[1:] == [{**learned[0], **VARIANT}]
-    starts = [each for each in search.averaged_params_ if "shrinkage" in each]
-    expected = np.zeros((64, 64))
-    for group in (learned, *([each] for each in starts)):
-        for params in group:
-            if "shrinkage" in params:
-                L = starting_transformation(params["init"], X, y)
-                M = np.eye(64) if L is None else np.asarray(L.T @ L)
-            else:
-                M = BoostMetric(**params).fit(X, y).get_mahalanobis_matrix()
-            expected += M / np.trace(M @ np.cov(X.T, bias=True)) / len(group) / (1 + len(starts))
+    assert search.averaged_params_ == [
+        candidates[0],
+        {**candidates[0], **cv.VARIANT},
+        candidates[1],
+    ]
+    learned = [
+        BoostMetric(loss, init="scale").fit(X, y).get_mahalanobis_matrix()
+        for loss in ("logistic", cv.VARIANT["loss"])
+    ]
+    expected = sum(
+        share * M / np.trace(M @ np.cov(X.T, bias=True))
+        for share, M in zip((0.25, 0.25, 0.5), (*learned, np.eye(13)), strict=True)
+    )
     np.testing.assert_allclose(search.get_mahalanobis_matrix(), expected, rtol=1e-6, atol=1e-12)
 
 

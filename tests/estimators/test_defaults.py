@@ -15,7 +15,6 @@ from sklearn.preprocessing import StandardScaler
 
 from boostmetric import BoostMetric, Comparisons, Frobenius, Hinge, Shrinkage, Trace
 from boostmetric.estimators.settings import Settings
-from boostmetric.estimators.training_data import TrainingData
 
 
 def settings_of(
@@ -46,29 +45,6 @@ def test_given_values_do_not_depend_on_the_data() -> None:
     settings = settings_of(50_000, **given)
     assert (settings.n_targets, settings.n_impostors, settings.n_passes) == (2, 4, 3)
     assert (settings.solver.alpha, settings.solver.max_iter) == (0.3, 7)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "expected"),
-    [
-        ({}, [3, 5]),
-        ({"n_passes": 3}, [3, 3, 5]),
-        ({"n_passes": 1}, [5]),
-        ({"n_neighbors": 4}, [4, 4]),
-    ],
-)
-def test_passes_before_the_last_use_three_neighbors(
-    parameters: dict[str, Any], expected: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compare, used = TrainingData.compare, []
-
-    def record(data: TrainingData, points: Any, settings: Settings, *args: Any) -> Comparisons:
-        used.append(settings.n_targets)
-        return compare(data, points, settings, *args)
-
-    monkeypatch.setattr(TrainingData, "compare", record)
-    BoostMetric(max_iter=8, **parameters).fit(*load_iris(return_X_y=True))
-    assert used == expected
 
 
 @pytest.mark.parametrize(

@@ -80,8 +80,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         s = (1 − k/30)/2: with little data it stays close to the start.
     n_neighbors : int, (int, int) or "auto", default="auto"
         Number of targets and of impostors of each point. Only used with labels. "auto" is 5 for
-        up to 2,000 points, and 3 for more, in all passes but the last, and if there are too few
-        points in some class, or outside of it.
+        up to 2,000 points, and 3 for more, or if there are too few points in some class, or outside
+        of it.
     n_passes : int or "auto", default="auto"
         Number of neighbor searches. Each pass after the first one searches in the space learned by
         the pass before. Values above 1 require labels. "auto" is 2 with labels, and 1
@@ -430,7 +430,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         ----------
         X : array of shape (n, D)
         y : array of shape (n,) or (n, L), labels that define comparisons of each point with its
-            neighbors in the space of X, as many as in the last pass of `fit`
+            neighbors in the space of X, as many as in `fit`
         comparisons : Comparisons of the rows of X, instead of or in addition to labels
         """
         check_is_fitted(self, "components_")

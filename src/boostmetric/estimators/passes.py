@@ -128,7 +128,7 @@ def run_passes(
                 done = one_pass(
                     data,
                     base,
-                    settings.of_pass(number),
+                    settings,
                     engine,
                     likely_pairs=passes[-1].pairs if passes else None,
                     start=start,

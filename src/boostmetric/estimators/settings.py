@@ -34,19 +34,14 @@ DEFAULT_ALPHAS: tuple[tuple[type[Regularizer], float], ...] = (
 
 LARGE = 2_000
 """Up to this number of points, "auto" is 5 targets and 5 impostors, and above 3 and 3. With 10
-impostors, errors are the same (ratio 1.01 ± 0.015 on eleven datasets, ten splits), with 3 they are
-2 % larger; with more points, 3 take half of the time."""
+impostors, errors are the same (ratio 1.02 ± 0.03 on 16 datasets, ten splits), with 3 in the first
+pass they are 5 % (± 4) larger; with more points, 3 take half of the time."""
 
 MIN_POINTS_PER_SQUARE = 10
 """With more than `LARGE` points, and this many times D², M is well determined: "auto" is a tenth of
 alpha. Errors in % with 1e-3 and 1e-2, three to six splits: letter (D = 16, 41 times D²) 3.0 and
 3.3; waveform21 (8 times) 17.2 and 17.1, usps (2.1 times) 2.3 and 2.1, dna_splice (0.1 times) 5.4
 and 5.1. On mnist (2 times), 1e-2 also takes three quarters of the time."""
-
-EARLIER_NEIGHBORS = 3
-"""With "auto", the number of targets and of impostors in all passes but the last, which only have
-to find the space for the next search. On 15 datasets (six splits), more of them in the first of two
-passes do not change the errors (ratio 1.00 ± 0.01)."""
 
 FEW_PER_CLASS = 30
 """With fewer points per class, on average, and at most `LARGE` points, "auto" is one pass, and the
@@ -108,7 +103,6 @@ class Settings:
     `solver` contains the `SOLVER_PARAMETERS`; `n_targets` and `n_impostors` are `n_neighbors`.
     `depends_on_data` contains the names of parameters that are "auto" and that `for_data` sets.
     `shrinkage` is the share of the starting metric in the result (`Metric.shrink`).
-    `n_earlier_neighbors` replaces `n_targets` and `n_impostors` in all passes but the last.
     """
 
     solver: SolverSettings
@@ -129,7 +123,6 @@ class Settings:
     verbose: int
     depends_on_data: frozenset[str] = frozenset()
     shrinkage: float = 0.0
-    n_earlier_neighbors: int | None = None
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> Settings:
@@ -225,7 +218,6 @@ class Settings:
                 n_targets = n_targets if sizes.min() > n_targets else 3
                 n_impostors = n_impostors if sizes.sum() - sizes.max() >= n_impostors else 3
             changes |= {"n_targets": n_targets, "n_impostors": n_impostors}
-            changes["n_earlier_neighbors"] = EARLIER_NEIGHBORS
         if "n_passes" in automatic:
             changes["n_passes"] = 1 if labels is None or scarcity > 0 else 2
         if "alpha" in automatic and isinstance(solver.regularizer, Frobenius):
@@ -237,13 +229,6 @@ class Settings:
             if solver.regularizer == Frobenius():
                 changes["shrinkage"] = float(scarcity) / 2
         return replace(self, solver=solver, **changes, depends_on_data=frozenset())
-
-    def of_pass(self, number: int) -> Settings:
-        """The settings of one pass, counted from 0."""
-        k = self.n_earlier_neighbors
-        if k is None or number == self.n_passes - 1:
-            return self
-        return replace(self, n_targets=k, n_impostors=k)
 
 
 def with_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
