@@ -11,7 +11,7 @@
 features are reduced to 100 principal components of the training points |
 | sklearn | datasets of scikit-learn, in the same way |
 | paper | the paper's datasets with its numbers of training and test points and of principal \
-components; three splits of mnist |
+components; three splits of mnist, and of usps, letter and yfaces for other packages |
 | small | 20 splits of little data: small datasets, 60 generated points, ten points per class of \
 the other tables, and few triplets |
 
@@ -23,7 +23,8 @@ than to one of another class, the error is the share of triplets of test points 
 
 The measurements are in quality.jsonl, one line per dataset, split and method, so an interrupted run
 is resumed; delete the lines of a method that has changed. Methods of other packages run in separate
-processes (`make peers`) for at most `LIMIT` CPU seconds.
+processes (`make peers`) for at most `LIMIT` CPU seconds, with one thread; with OMP_NUM_THREADS=1,
+ours have one thread, too.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from boostmetric import BoostMetric, BoostMetricCV
+from boostmetric.estimators.initial import choose_init
 from boostmetric_paper.datasets import load
 from boostmetric_paper.peers import PeerError, fit_in_subprocess, peers_python
 
@@ -94,12 +96,21 @@ METHODS: dict[str, Callable[[], Any]] = {
 }
 
 PEERS: dict[str, dict[str, Any]] = {"NCA": {"max_iter": 50}, "LMNN": {}, "SCML": {}}
-"""Methods of other packages, and their parameters; with more iterations NCA finishes on few."""
+"""Methods of other packages, and their parameters; with more iterations NCA finishes on few. They
+depend on the scale of the points, and NCA learns nothing from pixels of 0 to 255. Therefore they
+receive standardized features or, if the error of 3-NN on the training points is not lower with
+them, the raw features divided by one number, their root mean variance."""
+
+ITML = "ITML"
+"""The method of another package for triplets."""
 
 LIMIT = 300.0
 """CPU seconds of a fit of another package. After a failure, the other splits are not tried."""
 
-N_SMALL_SPLITS, N_MNIST_SPLITS = 20, 3
+N_SMALL_SPLITS, N_SLOW_SPLITS, N_ITML_SPLITS = 20, 3, 5
+
+SLOW = ("paper/mnist", "paper/usps", "paper/letter", "paper/yfaces")
+"""Other packages have `N_SLOW_SPLITS` splits of these, as all methods have of mnist."""
 
 Record = dict[str, Any]
 
@@ -171,9 +182,19 @@ def measure(dataset: str, seed: int, method: str) -> Record:
     """The test error in %, processor seconds of the fit, and the rank; or why the fit failed."""
     A, a, B, b = data_of(dataset, seed)
     kind = dataset.rpartition("/")[0]
-    if method in PEERS:
+    if kind.startswith("triplets"):
+        triplets = triplets_of(a, int(kind.split()[1]), np.random.default_rng(seed))
+    if method in (*PEERS, ITML):
         try:
-            model = fit_in_subprocess(method.lower(), A, a, cpu_seconds=LIMIT, **PEERS[method])
+            if method == ITML:
+                model = fit_in_subprocess("itml-triplets", A, triplets, cpu_seconds=LIMIT)
+            else:
+                scaler = StandardScaler().fit(A)
+                errors = choose_init(A, a)[1]
+                if errors["none"] <= errors["scale"]:
+                    scaler.scale_ = np.full(A.shape[1], np.sqrt(np.mean(scaler.var_)))
+                A, B = scaler.transform(A), scaler.transform(B)
+                model = fit_in_subprocess(method.lower(), A, a, cpu_seconds=LIMIT, **PEERS[method])
         except PeerError as failure:
             return {"failure": str(failure)}
         seconds = model.measures["processor_seconds"]
@@ -181,8 +202,6 @@ def measure(dataset: str, seed: int, method: str) -> Record:
         model = METHODS[method]() if method in METHODS else of_setting(method)
         began = time.process_time()
         if kind.startswith("triplets") and isinstance(model, BoostMetric | BoostMetricCV):
-            n_triplets = int(kind.split()[1])
-            triplets = triplets_of(a, n_triplets, np.random.default_rng(seed))
             model.fit(A, comparisons=triplets)
         else:
             model.fit(A, a)
@@ -197,6 +216,14 @@ def measure(dataset: str, seed: int, method: str) -> Record:
     return {"error": 100 * error, "seconds": seconds, "rank": Z.shape[1]}
 
 
+def splits_of(dataset: str, method: str, n_splits: int) -> int:
+    """The number of splits, fewer if a fit takes minutes."""
+    if method == ITML:
+        return N_ITML_SPLITS
+    is_slow = dataset == "paper/mnist" or (dataset in SLOW and method in PEERS)
+    return min(n_splits, N_SLOW_SPLITS) if is_slow else n_splits
+
+
 def run(datasets: Sequence[str], methods: Sequence[str], n_splits: int) -> list[Record]:
     """All measurements, of which the file contains those of earlier runs."""
     records: list[Record] = []
@@ -206,9 +233,10 @@ def run(datasets: Sequence[str], methods: Sequence[str], n_splits: int) -> list[
     failed = {(each["dataset"], each["method"]) for each in records if "failure" in each}
     with MEASURED.open("a") as file:
         for dataset in datasets:
-            for seed in range(min(n_splits, N_MNIST_SPLITS) if "mnist" in dataset else n_splits):
+            for seed in range(n_splits):
                 for method in methods:
-                    if (dataset, seed, method) in known or (dataset, method) in failed:
+                    is_known = (dataset, seed, method) in known or (dataset, method) in failed
+                    if is_known or seed >= splits_of(dataset, method, n_splits):
                         continue
                     found = measure(dataset, seed, method)
                     if "failure" in found:
@@ -270,6 +298,30 @@ def error_table(records: list[Record], datasets: Sequence[str], methods: Sequenc
     return markdown(["", *methods], rows)
 
 
+def seconds_table(records: list[Record], datasets: Sequence[str], methods: Sequence[str]) -> str:
+    """One row per dataset with processor seconds, the ratios of our methods, and ranks of M."""
+    seconds = np.nanmean(values_of(records, datasets, methods, "seconds"), axis=2)
+    ranks = np.nanmean(values_of(records, datasets, methods, "rank"), axis=2)
+    timed = [name for name in methods if name not in ("raw", "standardized")]
+    ratios = [
+        (methods.index(name), methods.index(base))
+        for name, base in (("BoostMetric()", REFERENCE), ("BoostMetricCV()", "BoostMetric()"))
+        if {name, base} <= {*methods}
+    ]
+    ours = [name for name in METHODS if name in methods and name.startswith("Boost")]
+    rows = [
+        [
+            dataset,
+            *(f"{seconds[methods.index(name), number]:.2f}" for name in timed),
+            *(f"{seconds[i, number] / seconds[j, number]:.1f}" for i, j in ratios),
+            *(f"{ranks[methods.index(name), number]:.0f}" for name in ours),
+        ]
+        for number, dataset in enumerate(datasets)
+    ]
+    of_ratios = [f"{methods[i]} / {methods[j]}" for i, j in ratios]
+    return markdown(["s", *timed, *of_ratios, *(f"rank of {name}" for name in ours)], rows)
+
+
 def summary(records: list[Record], datasets: Sequence[str], methods: Sequence[str]) -> str:
     """One row per method: measure, ratio to the reference, worst dataset, rank, seconds."""
     errors = values_of(records, datasets, methods)
@@ -285,9 +337,13 @@ def summary(records: list[Record], datasets: Sequence[str], methods: Sequence[st
         against = ""
         if REFERENCE in methods and method != REFERENCE:
             logs = np.log((errors[number] + 0.25) / (errors[methods.index(REFERENCE)] + 0.25))
-            of_splits = np.nanmean(logs, axis=0)
-            low, high = np.exp(interval(of_splits))
-            against = f"{np.exp(of_splits.mean()):.2f} ({low:.2f} to {high:.2f})"
+            known = np.isfinite(logs).sum(axis=1)
+            logs, known = logs[known > 1], known[known > 1]
+            # The splits of different datasets are independent, and not equally many.
+            variance = np.sum(np.nanvar(logs, axis=1, ddof=1) / known) / len(known) ** 2
+            mean, spread = np.nanmean(logs, axis=1).mean(), 1.96 * np.sqrt(variance)
+            low, high = np.exp([mean - spread, mean + spread])
+            against = f"{np.exp(mean):.2f} ({low:.2f} to {high:.2f})"
         rows.append([
             method + (f" ({n_datasets} datasets)" if n_datasets < len(datasets) else ""),
             f"{value:.3f}",
@@ -309,8 +365,11 @@ def small_table(records: list[Record], datasets: Sequence[str], methods: Sequenc
         n, n_features = data_of(dataset, 0)[0].shape
         row = [dataset, f"{n}, {n_features}", f"{raw.mean():.1f}", f"{standardized.mean():.1f}"]
         for ours in others:
-            low, high = interval(ours - best)
-            row += [f"{ours.mean():.1f}", f"{low:+.1f} to {high:+.1f}" + (" ✗" if low > 0 else "")]
+            low, high = interval((ours - best)[np.isfinite(ours)])
+            row += [
+                f"{np.nanmean(ours):.1f}",
+                f"{low:+.1f} to {high:+.1f}" + (" ✗" if low > 0 else ""),
+            ]
         rows.append(row)
     columns = [name for method in methods[2:] for name in (method, "difference")]
     return markdown(["", "n, D", "raw", "standardized", *columns], rows)
@@ -330,8 +389,14 @@ def main() -> None:
     setting = " ".join(options.setting) if options.setting else None
     if options.group == "small":
         ours = [setting] if setting else ["BoostMetric()", "BoostMetricCV()"]
-        methods = ["raw", "standardized", *ours]
-        text = small_table(run(datasets, methods, N_SMALL_SPLITS), datasets, methods)
+        of_triplets = [name for name in datasets if name.startswith("triplets")]
+        of_labels = [name for name in datasets if name not in of_triplets]
+        tables = []
+        for chosen, others in ((of_labels, []), (of_triplets, [] if setting else [ITML])):
+            methods = ["raw", "standardized", *ours, *others]
+            if chosen:
+                tables.append(small_table(run(chosen, methods, N_SMALL_SPLITS), chosen, methods))
+        text = "\n\n".join(tables)
         title = "Quality of the defaults with little data"
     else:
         chosen = [REFERENCE, "BoostMetric()", setting] if setting else options.methods
@@ -341,9 +406,9 @@ def main() -> None:
         records = run(datasets, methods, options.splits)
         parts = [datasets] if options.group else [ELEVEN, datasets]
         summaries = [summary(records, part, methods) for part in parts if {*part} <= {*datasets}]
-        text = "\n\n".join([error_table(records, datasets, methods), *summaries])
-        part_of = "other packages" if {*PEERS} & {*methods} else options.group
-        title = "Quality of the defaults" + ("" if part_of is None else f": {part_of}")
+        tables = [table(records, datasets, methods) for table in (error_table, seconds_table)]
+        text = "\n\n".join([*tables, *summaries])
+        title = "Quality of the defaults" + (f": {options.group}" if options.group else "")
     print(text)
     if options.write:
         given = [each for each in sys.argv[1:] if each != "--write"]
