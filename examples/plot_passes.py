@@ -22,7 +22,8 @@ for row, seed in zip(errors, SEEDS, strict=True):
     X, y = concentric_circles(random_state=seed)
     X_fresh, y_fresh = concentric_circles(random_state=seed + 1)
     for n_passes in range(1, N_PASSES + 1):
-        learner = BoostMetric(loss="exponential", max_iter=60, n_passes=n_passes).fit(X, y)
+        learner = BoostMetric("exponential", n_neighbors=(5, 10), max_iter=60, n_passes=n_passes)
+        learner.fit(X, y)
         Z, Z_fresh = learner.transform(X), learner.transform(X_fresh)
         row[n_passes - 1] = knn_error(Z, y, Z_fresh, y_fresh)
 print(f"Euclidean distance, last sample: {knn_error(X, y, X_fresh, y_fresh):.0%}")
