@@ -191,6 +191,26 @@ def test_single_learned_candidate_is_averaged_over_two_losses(
     np.testing.assert_allclose(search.get_mahalanobis_matrix(), expected, rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("n_features", "n_relevant", "share_wrong", "best"), [(8, 1, 0.0, 1e-3), (30, 30, 0.3, 1e-1)]
+)
+def test_comparisons_decide_about_the_strength(
+    n_features: int, n_relevant: int, share_wrong: float, best: float, rng: np.random.Generator
+) -> None:
+    """A single relevant feature requires weak regularization, wrong comparisons a strong one."""
+    X = rng.normal(size=(200, n_features))
+    rows = np.array([rng.permutation(200)[:3] for _ in range(300)])
+    relevant = X[:, :n_relevant]
+    near, far = (np.sum((relevant[rows[:, 0]] - relevant[rows[:, k]]) ** 2, axis=1) for k in (1, 2))
+    swapped = (near > far) ^ (rng.random(300) < share_wrong)
+    search = BoostMetricCV(random_state=0).fit(
+        X, comparisons=np.where(swapped[:, None], rows[:, [0, 2, 1]], rows)
+    )
+    params, scores = search.cv_results_["params"], search.cv_results_["mean_test_score"]
+    assert [each["alpha"] for each in params[:2]] == [1e-1, 1e-3]
+    assert params[int(np.argmax(scores[:2]))]["alpha"] == best
+
+
 def test_results_have_the_format_of_scikit_learn(blobs: Data) -> None:
     candidates = [FEW, {**FEW, "loss": "exponential", "alpha": 0.1}, {"max_iter": 3}]
     search = BoostMetricCV(candidates, random_state=0).fit(*blobs)
