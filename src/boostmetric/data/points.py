@@ -235,3 +235,20 @@ def distinct_points(X: Points, labels: NDArray) -> tuple[NDArray, NDArray]:
     position = np.empty(n, dtype=np.intp)
     position[alone], position[same] = np.arange(len(alone)), len(alone) + inverse.reshape(-1)
     return np.concatenate([alone, same[first]]), position
+
+
+def transform_points(X: Points, L: Points) -> Points:
+    """X·Lᵀ; equal points have equal images.
+
+    A product of BLAS may depend on the position of a row in the last digits. Duplicates would then
+    no longer be recognized, and a point of weight 2 not be equivalent to a point given twice.
+
+    >>> transform_points(np.array([[1.0, 2.0], [0.0, 1.0]]), np.array([[3.0, 1.0]]))
+    array([[5.],
+           [1.]])
+    """
+    images: Points = X @ L.T
+    if issparse(X):  # rows are computed one by one
+        return images
+    first, position = distinct_points(X, np.zeros(len(X), dtype=np.intp))
+    return images if len(first) == len(X) else images[first[position]]

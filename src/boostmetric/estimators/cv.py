@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from boostmetric._validation import check_parameter, is_count, is_real, warn
 from boostmetric._version import __version__
-from boostmetric.data.points import Points
+from boostmetric.data.points import Points, transform_points
 from boostmetric.engines import single_blas_thread
 from boostmetric.estimators.base import LearnedMetric
 from boostmetric.estimators.boostmetric import BoostMetric, score_on
@@ -441,7 +441,7 @@ class BoostMetricCV(LearnedMetric):
         if shrinkage == 1:
             return base
         learner = BoostMetric(**params).fit(
-            points if base is None else points @ base.T,
+            points if base is None else transform_points(points, base),
             data.labels,
             comparisons=data.comparisons,
             sample_weight=data.weights,

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 from numpy.typing import NDArray
 
+from boostmetric.data.dask_points import DaskPoints
+from boostmetric.data.points import transform_points
 from boostmetric.engines import Dask, EngineError, Local, StopRequested
 from boostmetric.estimators.callbacks import Monitor
 from boostmetric.estimators.checkpoint import Checkpoint
@@ -79,7 +81,10 @@ def one_pass(
     >>> second.metric.n_features
     3
     """
-    points = data.points if base is None else data.points @ base.T
+    points = data.points
+    if base is not None:
+        is_remote = isinstance(points, DaskPoints)
+        points = points @ base.T if is_remote else transform_points(points, base)
     comparisons = data.compare(points, settings, likely_pairs, stop_search)
     problem = place_objective(engine, points, comparisons, settings.solver.loss)
     fit = Boosting(problem, settings.solver, start, resume).run(callback, stop_step)
