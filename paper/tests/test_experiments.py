@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_wine
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+from sklearn.neighbors import KNeighborsClassifier
 
 from boostmetric import BoostMetric, BoostMetricCV, Comparisons, Trace
 from boostmetric.data.synthetic import balance_scale, concentric_circles
-from boostmetric.evaluation.knn import knn_error, majority
 from boostmetric_paper.cli import main
 from boostmetric_paper.datasets import NAMES, DatasetError, Part, Split, paper_split
 from boostmetric_paper.datasets.catalogue import entry_of
@@ -279,32 +278,6 @@ def test_running_times_of_others_are_of_one_neighbor_too(
     monkeypatch.setattr("boostmetric_paper.experiments.tables.fit_in_subprocess", fake)
     record = run_runtime(Cell("runtime", "250x50", method, 0))
     assert record == {"n_triplets": 250, "n_features": 50, "fit_seconds": 7.0}
-
-
-@pytest.mark.parametrize(("n_features", "largest"), [(3, 15), (16, 2)])
-@pytest.mark.parametrize("k", [1, 2, 3, 5])
-def test_ties_first_match_scikit_learn(k: int, n_features: int, largest: int) -> None:
-    rng = np.random.default_rng([k, n_features])
-    X = rng.integers(0, largest + 1, (500, n_features)).astype(float)
-    y = rng.choice(np.array(list("ABCDEFGHIJ")), 500)
-    A, a, B, b = X[:400], y[:400], X[400:], y[400:]
-    predicted = KNeighborsClassifier(k).fit(A, a).predict(B)
-    assert knn_error(A, a, B, predicted, k, ties="first") == 0
-    assert (knn_error(A, a, B, predicted, k, ties="nearest") > 0) == (k > 1)
-    assert knn_error(A, a, B, b, k, ties="first") == pytest.approx(np.mean(predicted != b))
-    nearest = NearestNeighbors(n_neighbors=k).fit(A).kneighbors(B, return_distance=False)
-    rows = a[nearest].tolist()
-    assert majority(a[nearest], "first").tolist() == predicted.tolist()
-    assert majority(a[nearest], "nearest").tolist() == [max(row, key=row.count) for row in rows]
-
-
-@pytest.mark.parametrize("k", [2, 3, 5])
-def test_ties_nearest_match_loop(k: int) -> None:
-    rng = np.random.default_rng(k)
-    X, y = rng.normal(size=(300, 3)), rng.integers(0, 8, 300)
-    data = X[:200], y[:200], X[200:], y[200:]
-    assert knn_error(*data, k, ties="nearest") == pytest.approx(nearest_error(*data, k))
-    assert knn_error(*data, k, ties="first") == pytest.approx(sklearn_error(*data, k))
 
 
 def test_subprocess_learns_same_map(monkeypatch: pytest.MonkeyPatch) -> None:

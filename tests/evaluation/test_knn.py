@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 from conftest import read_only
 from numpy.typing import NDArray
+from sklearn.neighbors import KNeighborsClassifier
 
 from boostmetric import Comparisons, Metric
-from boostmetric.evaluation.knn import knn_error, satisfied_share
+from boostmetric.evaluation.knn import (
+    are_satisfied,
+    best_scale,
+    knn_error,
+    neighbor_errors,
+    satisfied_share,
+)
 
 
 def wrong_by_loop(
@@ -18,8 +25,8 @@ def wrong_by_loop(
     for x, label in zip(X_test, y_test, strict=True):
         order = sorted(range(len(X_train)), key=lambda i: float(np.sum((X_train[i] - x) ** 2)))
         votes = Counter(y_train[i] for i in order[:k])
-        winners = [y_train[i] for i in order[:k] if votes[y_train[i]] == max(votes.values())]
-        wrong.append(winners[0] != label)
+        winners = [each for each in votes if votes[each] == max(votes.values())]
+        wrong.append(min(winners) != label)
     return np.array(wrong)
 
 
@@ -47,12 +54,30 @@ def test_knn_error_uses_three_neighbors_by_default(blobs: tuple[NDArray, NDArray
     assert knn_error(*data) == wrong_by_loop(*data, 3).mean()
 
 
-@pytest.mark.parametrize(
-    ("k", "winner"), [(1, "z"), (2, "z"), (3, "z"), (4, "m"), (5, "m"), (6, "a"), (7, "a")]
-)
-def test_ties_go_to_the_class_of_the_nearest_point(k: int, winner: str) -> None:
-    X, y = np.arange(1.0, 8.0)[:, None], np.array(list("zmamaaz"))
-    assert knn_error(X, y, [[0.0]], [winner], k) == 0
+@pytest.mark.parametrize(("n_features", "largest"), [(3, 15), (16, 2)])
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_ties_are_those_of_scikit_learn(k: int, n_features: int, largest: int) -> None:
+    rng = np.random.default_rng([k, n_features])
+    X = rng.integers(0, largest + 1, (500, n_features)).astype(float)
+    y = rng.choice(np.array(list("ABCDEFGHIJ")), 500)
+    predicted = KNeighborsClassifier(k).fit(X[:400], y[:400]).predict(X[400:])
+    assert knn_error(X[:400], y[:400], X[400:], predicted, k) == 0
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
+def test_ties_in_decisions_count_as_a_random_choice(k: int, rng: np.random.Generator) -> None:
+    known, truth = rng.integers(0, 5, 40), rng.integers(0, 5, 200)
+    rows = np.stack([rng.permutation(40)[:k] for _ in truth])
+    expected = []
+    for neighbors, label in zip(known[rows].tolist(), truth.tolist(), strict=True):
+        votes = Counter(neighbors)
+        winners = [each for each in votes if votes[each] == max(votes.values())]
+        expected.append(1 - (label in winners) / len(winners))
+    assert np.unique(expected).size > (1 if k == 1 else 2)
+    assert neighbor_errors(known, rows, truth) == pytest.approx(expected)
+    renamed = np.array([3, 0, 4, 1, 2])
+    again = neighbor_errors(renamed[known], rows, renamed[truth])
+    assert again.tolist() == neighbor_errors(known, rows, truth).tolist()
 
 
 @pytest.mark.parametrize("k", [1, 4, 100])
@@ -101,3 +126,42 @@ def test_satisfied_share_excludes_margins_of_zero() -> None:
     X = np.array([[0.0], [1.0], [-1.0], [3.0]])
     comparisons = Comparisons.from_triplets([[0, 1, 2], [0, 1, 3]])
     assert satisfied_share(Metric(np.eye(1), np.ones(1)), X, comparisons) == 0.5
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", ["pairs", "similar", "dissimilar", "none", "triplets"])
+def test_best_scale_matches_brute_force(
+    kind: str, weighted: bool, rng: np.random.Generator
+) -> None:
+    X = rng.normal(size=(30, 3)).round()
+    rows = np.stack([rng.permutation(30)[:3] for _ in range(60)])
+    weights = rng.integers(1, 4, len(rows)).astype(float) if weighted else None
+    if kind == "triplets":
+        gaps = rng.normal(size=len(rows))
+        compared = Comparisons.from_triplets(rows, gaps=gaps, weights=weights)
+    elif kind == "none":
+        compared = Comparisons.from_triplets(rows, weights=weights)
+    else:
+        y = {"similar": 1, "dissimilar": -1}.get(kind) or rng.choice([-1, 1], len(rows))
+        thresholds = rng.uniform(1, 2, len(rows))
+        y = np.broadcast_to(y, len(rows))
+        pairs = rows[:, :2]
+        compared = Comparisons.from_pairs(pairs, y, thresholds=thresholds, weights=weights)
+
+    def satisfied(scale: float) -> float:
+        return float(np.average(are_satisfied(X, compared, scale), weights=weights))
+
+    found = best_scale(X, compared)
+    assert found > 0
+    best = max(satisfied(scale) for scale in np.geomspace(1e-6, 1e6, 20_001))
+    assert satisfied(found) >= best
+    assert kind != "none" or found == 1
+    # The choice does not depend on the unit of the points.
+    assert best_scale(4 * X, compared) == pytest.approx(found if kind == "none" else found / 16)
+
+
+def test_satisfied_share_includes_gaps() -> None:
+    compared = Comparisons.from_pairs([[0, 1], [0, 2]], [1, -1], thresholds=4.0)
+    X = np.array([[0.0], [3.0], [5.0]])
+    assert satisfied_share(None, X, compared) == 0.5
+    assert satisfied_share(Metric(np.eye(1), np.array([0.3])), X, compared) == 1

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from boostmetric.metric import Metric
-    from boostmetric.problem import Comparisons
 
 MEASURES = {
     "error": "{k}-NN error",
@@ -77,6 +76,7 @@ def evaluate(
     from sklearn.model_selection import StratifiedKFold
 
     from boostmetric.cli.tables import read_comparisons, read_table
+    from boostmetric.evaluation import satisfied_share
     from boostmetric.metric import Metric
 
     metric = Metric.load(metric_files[0]) if metric_files else None
@@ -109,7 +109,7 @@ def evaluate(
         if comparisons is not None:
             compared = read_comparisons(comparisons, len(table.X), kind, sep)
             for name, f in transforms.items():
-                scores[name]["satisfied"] = share_satisfied(f(table.X), compared)
+                scores[name]["satisfied"] = satisfied_share(None, f(table.X), compared)
         folds.append(scores)
         if test is None and table.labels is not None:
             say(
@@ -143,17 +143,6 @@ def distances(X: NDArray, metric: Metric) -> dict[str, Callable[[Any], NDArray]]
         "standardized": scaler.transform,
         "learned": metric.transform,
     }
-
-
-def share_satisfied(Z: NDArray, comparisons: Comparisons) -> float:
-    """The share of comparisons that Euclidean distances of the rows of Z satisfy."""
-    import numpy as np
-
-    from boostmetric.evaluation import satisfied_share
-    from boostmetric.metric import Metric
-
-    identity = Metric(np.eye(Z.shape[1], dtype=Z.dtype), np.ones(Z.shape[1]))
-    return satisfied_share(identity, Z, comparisons)
 
 
 def _scores(

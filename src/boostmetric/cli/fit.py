@@ -285,8 +285,8 @@ def _quality(metric: Metric, table: Table, compared: Comparisons | None, seed: i
     """One line with the quality on the training data: raw, standardized and learned."""
     import numpy as np
 
-    from boostmetric.cli.evaluate import distances, share_satisfied
-    from boostmetric.evaluation import knn_error
+    from boostmetric.cli.evaluate import distances
+    from boostmetric.evaluation import knn_error, satisfied_share
 
     n, scope = table.X.shape[0], "the training data"
     max_points = 5000  # with 100 features these take about a second
@@ -304,7 +304,7 @@ def _quality(metric: Metric, table: Table, compared: Comparisons | None, seed: i
             values[name] = knn_error(f(X), y)
         else:
             assert compared is not None
-            values[name] = share_satisfied(f(X), compared)
+            values[name] = satisfied_share(None, f(X), compared)
     text = ", ".join(f"{100 * value:.1f}% {name}" for name, value in values.items())
     if y is None:
         return f"Training comparisons satisfied: {text}."

@@ -19,8 +19,12 @@ from boostmetric.data.points import Points, distinct_points
 from boostmetric.estimators.checkpoint import load_state, save_state
 from boostmetric.estimators.initial import as_components, distinct_rows
 from boostmetric.estimators.training_data import TrainingData
-from boostmetric.evaluation.knn import neighbor_errors, smallest_columns
-from boostmetric.metric import pair_distances
+from boostmetric.evaluation.knn import (
+    are_satisfied,
+    best_scale,
+    neighbor_errors,
+    smallest_columns,
+)
 
 MAX_QUERIES = 1_000
 """Number of held-out points per fold that are classified. Three folds give an error of 5 % with a
@@ -244,9 +248,9 @@ def held_out_errors(
     if data.labels is None:
         assert data.comparisons is not None
         compared = data.comparisons[held_out]
-        squares = pair_distances(images, compared.pairs, squared=True)
-        gaps = 0 if compared.gaps is None else compared.gaps
-        errors = squares[compared.far] - squares[compared.near] <= gaps
+        assert rest.comparisons is not None
+        scale = best_scale(images, rest.comparisons)  # the starts have no unit
+        errors = ~are_satisfied(images, compared, scale)
         weights = np.ones(len(compared)) if compared.weights is None else compared.weights
         return errors.astype(np.float64), weights
 

@@ -180,7 +180,7 @@ class HeldOut:
             images = metric.transform(A), metric.transform(B)
             with Threads(n_jobs) as threads:
                 nearest = nearest_points(*images, k, likely=nearest, threads=threads)
-            errors = neighbor_errors(known, nearest, truth, "nearest")
+            errors = neighbor_errors(known, nearest, truth)
             return float(np.average(errors, weights=self._judged_weights))
 
         return error, 10 if is_large else 1

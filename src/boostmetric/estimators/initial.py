@@ -17,8 +17,13 @@ from boostmetric._validation import is_count
 from boostmetric.data.dask_points import DaskPoints
 from boostmetric.data.points import Points, distinct_points, largest_sizes
 from boostmetric.engines import Threads
-from boostmetric.evaluation.knn import neighbor_errors, smallest_columns
-from boostmetric.metric import fix_signs, pair_distances
+from boostmetric.evaluation.knn import (
+    are_satisfied,
+    best_scale,
+    neighbor_errors,
+    smallest_columns,
+)
+from boostmetric.metric import fix_signs
 from boostmetric.problem import Comparisons, only_named_rows
 
 CENTERING = ("whiten", "pca", "lda")
@@ -270,8 +275,7 @@ def _wrong_comparisons(
     for name in names:
         L = starting_transformation(name, X)
         images = points if L is None else points @ L.T
-        squares = pair_distances(images, counted.pairs, squared=True)
-        wrong.append(squares[counted.far] <= squares[counted.near])
+        wrong.append(~are_satisfied(images, counted, best_scale(images, counted)))
     weights = np.ones(len(counted)) if counted.weights is None else counted.weights
     return np.array(wrong), weights
 

@@ -1,4 +1,4 @@
-"""Nearest-neighbor error, and the share of comparisons that a metric satisfies."""
+"""The error of nearest neighbors, and the fraction of comparisons that a metric satisfies."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array, issparse
-from sklearn.neighbors import NearestNeighbors
+from scipy.sparse import csr_array
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
 from boostmetric.data.labels import as_indicator
 from boostmetric.data.points import Points, as_points
-from boostmetric.metric import Metric
-from boostmetric.problem import ComparisonOperator, Comparisons
+from boostmetric.metric import Metric, pair_distances
+from boostmetric.problem import Comparisons
 
 
 def knn_error(
@@ -22,18 +22,14 @@ def knn_error(
     y_test: ArrayLike | None = None,
     n_neighbors: int = 3,
     *,
-    ties: str = "nearest",
     sample_weight: NDArray | None = None,
     n_jobs: int | None = None,
 ) -> float:
-    """The share of test points that k-nearest-neighbor classification gets wrong.
+    """Return the fraction of test points that k-nearest-neighbor classification gets wrong.
 
-    Without `X_test` and `y_test`, each training point is classified by the others (leave-one-out).
-
-    If several classes are equally frequent among the `n_neighbors` nearest points, `ties="nearest"`
-    takes the one with the nearest point, and `ties="first"` the one that sorts first, as in
-    scikit-learn's classifier. With many classes, as in `letter`, the latter has half a percentage
-    point more errors.
+    The classifier is scikit-learn's `KNeighborsClassifier`: if several classes are equally frequent
+    among the `n_neighbors` nearest points, it predicts the one that sorts first. Without `X_test`
+    and `y_test`, each training point is classified by the others (leave-one-out).
 
     Examples
     --------
@@ -42,16 +38,17 @@ def knn_error(
     """
     if (X_test is None) != (y_test is None):
         raise ValueError("X_test and y_test must be passed together; one of them is None.")
-    known = np.asarray(y_train)
-    truth = known if y_test is None else np.asarray(y_test)
+    points, known = as_points(X_train), np.asarray(y_train)
     if known.ndim != 1:
         raise ValueError(
             f"y_train must have shape (n,), got {known.shape}. For multilabel targets use "
             "unlike_share."
         )
-    queries = None if X_test is None else as_points(X_test)
-    rows = nearest_rows(as_points(X_train), queries, n_neighbors, n_jobs)
-    return float(np.average(neighbor_errors(known, rows, truth, ties), weights=sample_weight))
+    n_others = points.shape[0] - (X_test is None)
+    classifier = KNeighborsClassifier(min(n_neighbors, n_others), n_jobs=n_jobs)
+    predicted = classifier.fit(points, known).predict(None if X_test is None else as_points(X_test))
+    wrong = predicted != (known if y_test is None else np.asarray(y_test))
+    return float(np.average(wrong, weights=sample_weight))
 
 
 def unlike_share(
@@ -90,53 +87,45 @@ def unlike_share(
             "Y_train and Y_test must be indicators of shape (n, L) with L >= 2. For one label per "
             "point use knn_error."
         )
-    rows = nearest_rows(as_points(X_train), as_points(X_test), n_neighbors, n_jobs)
+    points = as_points(X_train)
+    index = NearestNeighbors(n_neighbors=min(n_neighbors, points.shape[0]), n_jobs=n_jobs)
+    rows = index.fit(points).kneighbors(as_points(X_test), return_distance=False)
     return float(np.average(neighbor_errors(known, rows, truth), weights=sample_weight))
 
 
-def neighbor_errors(known: Any, rows: NDArray, truth: Any, ties: str = "first") -> NDArray:
-    """Whether the nearest points misclassify each query; for multilabel targets, their share.
+def neighbor_errors(known: Any, rows: NDArray, truth: Any) -> NDArray:
+    """Return the error of each query, for decisions; it does not depend on the names of classes.
+
+    If c classes are equally frequent among the nearest points, and the true class is one of them,
+    the error is 1 − 1/c, that of a random choice.
 
     Parameters
     ----------
     known : labels of the training points, of shape (n,), or sparse indicators of shape (n, L)
     rows : array of shape (q, k), the nearest training points of each query
     truth : labels of the queries, as `known`
-    ties : see `knn_error`
 
     Returns
     -------
-    Array of shape (q,): 0 or 1 for one label per point; for multilabel targets, the share of the
-    nearest points without a common label.
+    Array of shape (q,): a number in [0, 1]; for multilabel targets, the fraction of the nearest
+    points without a common label.
 
     Examples
     --------
-    >>> rows = np.array([[0, 1, 2], [2, 0, 1]])
-    >>> neighbor_errors(np.array(["a", "a", "b"]), rows, np.array(["a", "b"]))
-    array([0., 1.])
+    >>> rows = np.array([[0, 1, 2], [2, 0, 1], [0, 2, 3]])
+    >>> neighbor_errors(np.array(["a", "a", "b", "c"]), rows, np.array(["a", "b", "c"])).round(2)
+    array([0.  , 1.  , 0.67])
     """
     if known.ndim == 1:
-        return (majority(known[rows], ties) != truth).astype(np.float64)
+        neighbors = known[rows]
+        is_true = neighbors == truth[:, None]
+        votes = np.stack([(neighbors == column[:, None]).sum(axis=1) for column in neighbors.T], 1)
+        is_winner = votes == votes.max(axis=1, keepdims=True)
+        # A class with v votes is a winner v times.
+        n_winners = (is_winner / votes).sum(axis=1)
+        return 1 - (is_winner & is_true).any(axis=1) / n_winners
     like = [truth.multiply(known[column]).sum(axis=1) > 0 for column in rows.T]
     return np.asarray(1 - np.mean(like, axis=0))
-
-
-def nearest_rows(
-    X_train: Points, X_test: Points | None, n_neighbors: int, n_jobs: int | None = None
-) -> NDArray:
-    """The rows of the nearest training points of each test point, the nearest first.
-
-    Without `X_test`, those of each training point among the others. The search is scikit-learn's,
-    so that points at equal distance are chosen as by its classifier.
-    """
-    n_others = X_train.shape[0] - (X_test is None)
-    index = NearestNeighbors(
-        n_neighbors=min(n_neighbors, n_others),
-        algorithm="brute" if issparse(X_train) or issparse(X_test) else "auto",
-        n_jobs=n_jobs,
-    )
-    rows: NDArray = index.fit(X_train).kneighbors(X_test, return_distance=False)
-    return rows
 
 
 def smallest_columns(values: NDArray, k: int) -> NDArray:
@@ -157,35 +146,69 @@ def smallest_columns(values: NDArray, k: int) -> NDArray:
     return columns
 
 
-def majority(neighbors: NDArray, ties: str = "nearest") -> NDArray:
-    """The most frequent label of each row; for `ties` see `knn_error`.
+def satisfied_share(metric: Metric | None, X: Points, comparisons: Comparisons) -> float:
+    """Return the fraction of comparisons that a metric satisfies, each counted by its weight.
 
-    Examples
-    --------
-    >>> majority(np.array([[2, 1, 0], [2, 1, 1]])).tolist()
-    [2, 1]
-    >>> majority(np.array([[2, 1, 0], [2, 1, 1]]), ties="first").tolist()
-    [0, 1]
-    """
-    if ties not in ("nearest", "first"):
-        raise ValueError(f"ties must be 'nearest' or 'first', got {ties!r}.")
-    if ties == "first":
-        neighbors = np.sort(neighbors, axis=1)
-    votes = (neighbors[:, :, None] == neighbors[:, None, :]).sum(axis=2)
-    winners: NDArray = neighbors[np.arange(len(neighbors)), votes.argmax(axis=1)]
-    return winners
-
-
-def satisfied_share(metric: Metric, X: Points, comparisons: Comparisons) -> float:
-    """The share of comparisons with a positive margin, each counted by its weight.
+    A comparison is satisfied if the difference of the squared distances exceeds its gap. None is
+    the Euclidean metric.
 
     Examples
     --------
     >>> c = Comparisons.from_triplets([[0, 1, 2], [0, 2, 1]])
-    >>> satisfied_share(Metric(np.eye(1), np.ones(1)), np.array([[0.0], [1.0], [3.0]]), c)
+    >>> satisfied_share(None, np.array([[0.0], [1.0], [3.0]]), c)
     0.5
     """
-    counted = comparisons.counted()
-    values = ComparisonOperator(X, counted).values(metric)
-    gaps = 0 if counted.gaps is None else counted.gaps
-    return float(np.average(values > gaps, weights=counted.weights))
+    images = X if metric is None else metric.transform(X)
+    return float(np.average(are_satisfied(images, comparisons), weights=comparisons.weights))
+
+
+def are_satisfied(images: Points, comparisons: Comparisons, scale: float = 1.0) -> NDArray:
+    """Return whether Euclidean distances of the images satisfy each comparison, of shape (m,).
+
+    Squared distances are multiplied by `scale`, which only matters if the comparisons have gaps.
+    """
+    margins = scale * _differences(images, comparisons)
+    return np.asarray(margins > (0 if comparisons.gaps is None else comparisons.gaps))
+
+
+def best_scale(images: Points, comparisons: Comparisons) -> float:
+    """Return the factor of the squared distances with which most comparisons are satisfied.
+
+    It is 1 without gaps. With gaps, a transformation that was not learned from the comparisons,
+    such as a starting transformation, has no unit of its own.
+
+    Examples
+    --------
+    >>> c = Comparisons.from_pairs([[0, 1], [0, 2]], [1, -1])
+    >>> points = np.array([[0.0], [1.0], [3.0]])
+    >>> best_scale(points, c), are_satisfied(points, c, best_scale(points, c)).tolist()
+    (0.333..., [True, True])
+    """
+    if comparisons.gaps is None:
+        return 1.0
+    differences = _differences(images, comparisons)
+    # A comparison with a gap and a difference of the same sign is satisfied by large factors if
+    # both are positive, and by small ones if both are negative. The others do not depend on it.
+    depends = differences * np.sign(comparisons.gaps) > 0
+    if not depends.any():
+        return 1.0
+    factors = comparisons.gaps[depends] / differences[depends]
+    signs = np.sign(comparisons.gaps[depends]).astype(np.float64)
+    if comparisons.weights is not None:
+        signs = signs * comparisons.weights[depends]
+    order = np.argsort(factors, kind="stable")
+    # The number that is satisfied by factors above each of the sorted ones, up to a constant. The
+    # geometric mean of a factor and the next one is far from both.
+    factors, gains = factors[order], np.cumsum(signs[order])
+    gains[:-1][factors[:-1] == factors[1:]] = -np.inf  # nothing lies between equal factors
+    best = int(gains.argmax())
+    if gains[best] <= 0:
+        return float(factors[0]) / 2
+    after = factors[best + 1] if best + 1 < len(factors) else 2 * factors[best]
+    return float(np.sqrt(factors[best]) * np.sqrt(after))
+
+
+def _differences(images: Points, comparisons: Comparisons) -> NDArray:
+    """Compute the squared distances of the far pairs minus those of the near pairs."""
+    squares = pair_distances(images, comparisons.pairs, squared=True)
+    return np.asarray(squares[comparisons.far] - squares[comparisons.near])

@@ -121,7 +121,7 @@ def run_motorbikes(cell: Cell) -> Record:
         return {"error": error, **facts, **measures, "chosen": {"C": C}}
     learned, measures = measure(lambda: learn(cell.method, train, cell.seed))
     Z, W = learned.transform(train.X), learned.transform(test.X)
-    error = knn_error(Z, train.y, W, test.y, ties="first")
+    error = knn_error(Z, train.y, W, test.y)
     return {"error": error, **facts, **measures, **learned.measures}
 
 

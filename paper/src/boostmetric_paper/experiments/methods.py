@@ -116,7 +116,7 @@ def _itml(split: Split, seed: int) -> Learned:
 
     def error(gamma: float) -> float:
         Z, W = tried[gamma].transform(train.X), tried[gamma].transform(validation.X)
-        return knn_error(Z, train.y, W, validation.y, ties="first")
+        return knn_error(Z, train.y, W, validation.y)
 
     best = min(gammas, key=error)
     return Learned(tried[best].L, {**tried[best].measures, "chosen": {"gamma": best}})

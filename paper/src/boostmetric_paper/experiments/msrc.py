@@ -35,7 +35,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import confusion_matrix
 
-from boostmetric.evaluation.knn import majority, nearest_rows
 from boostmetric_paper.datasets import Part
 from boostmetric_paper.experiments.cells import Cell, Record
 from boostmetric_paper.experiments.experiment import (
@@ -57,6 +56,7 @@ from boostmetric_paper.vision import (
 )
 from boostmetric_paper.vision.sets import MSRC as CLASSES
 from boostmetric_paper.vision.words import NORMS
+from boostmetric_paper.voting import majority, neighbor_labels
 
 MIN_TRAINING_REGIONS = 2
 """Regions of each class in the training half, so that each has a target neighbor."""
@@ -110,8 +110,8 @@ def run(setting: Setting, cell: Cell) -> Record:
     data = load_msrc()
     train, test = load_halves(data, setting, cell.seed)
     learned, measures = measure(lambda: METHODS[cell.method](train, setting, cell.seed))
-    rows = nearest_rows(learned.transform(train.X), learned.transform(test.X), n_neighbors=3)
-    predicted = majority(train.y[rows], ties="first")
+    neighbors = neighbor_labels(learned.transform(train.X), train.y, learned.transform(test.X))
+    predicted = majority(neighbors, ties="first")
     return {
         "error": float(np.mean(predicted != test.y)),
         "confusion": confusion_matrix(test.y, predicted, labels=range(len(CLASSES))).tolist(),

@@ -10,12 +10,13 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from boostmetric import BoostMetric, Trace
 from boostmetric.data.synthetic import concentric_circles
-from boostmetric.evaluation.knn import knn_error, majority, nearest_rows
+from boostmetric.evaluation.knn import knn_error
 from boostmetric_paper.datasets import NAMES, load
 from boostmetric_paper.experiments.cells import Cell, Record
 from boostmetric_paper.experiments.experiment import SEEDS, Experiment
 from boostmetric_paper.experiments.methods import METHODS, fit_boostmetric, stagewise
 from boostmetric_paper.peers import fit_in_subprocess, measure
+from boostmetric_paper.voting import majority, neighbor_labels
 
 SMALL = ("balance", "wine", "iris")
 """Datasets on which all methods run on all splits."""
@@ -52,7 +53,7 @@ def run_table1(cell: Cell) -> Record:
     Z = learned.transform(split.train.X)
 
     def errors(X: NDArray, y: NDArray) -> tuple[float, float]:
-        neighbors = split.train.y[nearest_rows(Z, learned.transform(X), 3)]
+        neighbors = neighbor_labels(Z, split.train.y, learned.transform(X))
         first, nearest = (majority(neighbors, ties) != y for ties in ("first", "nearest"))
         return float(first.mean()), float(nearest.mean())
 
@@ -76,7 +77,7 @@ def run_table2(cell: Cell) -> Record:
     _, measures = measure(lambda: learner.fit(*train))
     Z, W = learner.transform(train.X), learner.transform(test.X)
     return {
-        "error": knn_error(Z, train.y, W, test.y, ties="first"),
+        "error": knn_error(Z, train.y, W, test.y),
         "iterations": learner.n_iter_,
         "ended": learner.status_.name,
         **measures,
@@ -96,7 +97,7 @@ def run_circles(cell: Cell) -> Record:
         metric = BoostMetric("exponential", directions_per_step=1).fit(X, y).metric_
         eigenvalues["eigenvalues"] = (metric.eigenvalues / metric.eigenvalues.sum()).tolist()
         transform = metric.truncate(2).transform
-    error = knn_error(transform(X), y, transform(X_test), y_test, ties="first")
+    error = knn_error(transform(X), y, transform(X_test), y_test)
     return {"error": error, **eigenvalues}
 
 
