@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
+from sklearn.utils import gen_batches
 
 Points: TypeAlias = NDArray | csr_array
 """An array of shape (n, D), dense or CSR."""
@@ -182,6 +183,38 @@ def row_hashes(X: NDArray, seed: int = 0) -> NDArray:
     random = np.random.default_rng(seed)
     factors = random.integers(2**64, size=X.shape[1], dtype=np.uint64) | np.uint64(1)
     return _mixed(_mixed(bits) @ factors)
+
+
+def content_hashes(X: Points, seed: int = 0) -> NDArray:
+    """Return 64-bit hashes of the rows, of shape (n,), for samples and folds.
+
+    The hash of a row depends on its values and on those of the columns, but neither on the order of
+    the rows nor on that of the columns. Dense and sparse X have the same hashes.
+
+    >>> X = np.array([[1.0, 2.0, 0.0], [3.0, 4.0, 0.0]])
+    >>> hashes = content_hashes(X)
+    >>> np.array_equal(content_hashes(X[::-1, [2, 0, 1]]), hashes[::-1])
+    True
+    """
+    n, D = X.shape
+    key = _mixed(np.array([seed], dtype=np.uint64) + np.uint64(1))
+    # The mixed bits of 0 are 0, so entries that a sparse X does not store have no effect.
+    if not isinstance(X, np.ndarray):
+        entries = csr_array((_mixed_bits(X.data), X.indices, X.indptr), X.shape)
+        columns = entries.T @ np.ones(n, dtype=np.uint64)
+        hashes: NDArray = entries @ (_mixed(columns + key) | np.uint64(1))
+        return _mixed(hashes)
+    batches = list(gen_batches(n, rows_at_once(X, 1 << 18)))
+    columns = np.zeros(D, dtype=np.uint64)
+    for batch in batches:
+        columns += _mixed_bits(X[batch]).sum(axis=0, dtype=np.uint64)
+    factors = _mixed(columns + key) | np.uint64(1)
+    return _mixed(np.concatenate([_mixed_bits(X[batch]) @ factors for batch in batches]))
+
+
+def _mixed_bits(values: NDArray) -> NDArray:
+    """Mix the bits of numbers, in float64 and with −0 = 0."""
+    return _mixed((values.astype(np.float64) + 0.0).view(np.uint64))
 
 
 def checksum(X: NDArray, first_row: int = 0) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -17,11 +18,13 @@ from boostmetric._validation import is_count, warn
 from boostmetric._version import __version__
 from boostmetric.data.dask_points import DaskPoints, collect, content_of, is_collection
 from boostmetric.data.points import Points
-from boostmetric.engines import Dask, as_engine, single_blas_thread
+from boostmetric.engines import Dask, Local, as_engine, single_blas_thread
 from boostmetric.estimators.base import LearnedMetric
 from boostmetric.estimators.callbacks import (
     CallbackSupportMixin,
     Monitor,
+    SilentMonitor,
+    is_interrupted,
     logger,
     show_log,
     with_callbacks,
@@ -34,9 +37,17 @@ from boostmetric.estimators.initial import (
     choose_init,
     starting_transformation,
 )
-from boostmetric.estimators.passes import Pass, run_passes
+from boostmetric.estimators.passes import Passes, run_passes
 from boostmetric.estimators.settings import Settings, is_auto
+from boostmetric.estimators.splits import seed_of
 from boostmetric.estimators.training_data import TrainingData
+from boostmetric.estimators.verify import (
+    MAX_POINTS_IN_HALVES,
+    LeaveOneOut,
+    Verification,
+    is_better_than_chance,
+    verify_on_halves,
+)
 from boostmetric.evaluation.knn import satisfied_share
 from boostmetric.metric import Metric
 from boostmetric.neighbors import Index
@@ -222,6 +233,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         eigen_solver: str = "auto",
         n_components: int | float | None = None,
         init: str | ArrayLike | None = "auto",
+        verify: bool | str = True,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 50,
@@ -245,6 +257,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         self.eigen_solver = eigen_solver
         self.n_components = n_components
         self.init = init
+        self.verify = verify
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -321,7 +334,14 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
                 held_out = HeldOut(data, settings, start, saved)
                 data = held_out.rest
 
-            # 4) passes: neighbors, comparisons, boosting
+            # 4) passes: neighbors, comparisons, boosting. Held-out data have verified the metric,
+            # and the start of a warm start is not known any more.
+            seed = seed_of(settings.random_state)
+            is_verified = bool(settings.verify) and resumed is None and held_out is None
+            is_verified &= not isinstance(points, DaskPoints)
+            check = None
+            if is_verified and data.labels is not None:
+                check = LeaveOneOut(data, seed)
             monitor = Monitor(
                 self,
                 self._metric_attributes,
@@ -330,23 +350,80 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
                 0 if checkpoint is None else len(checkpoint.passes),
                 {"X": points, "y": y, "metadata": {"sample_weight": sample_weight}},
             )
-            passes, failure = run_passes(
-                data, base, settings, engine, monitor, held_out, checkpoint, start
+            passes = run_passes(
+                data, base, settings, engine, monitor, held_out, checkpoint, start, check
             )
 
-            # 5) result, also if the loss returned NaN after some steps
-            self._set_fitted(points, base, passes, failure is not None)
+            # 5) verification, unless the fit has ended early
+            verified = None
+            is_complete = passes.failure is None and not monitor.stopped
+            if is_verified and is_complete and passes.done[0].outcome.metric.n_directions:
+                verified = self._verify(data, settings, engine, check, passes, seed)
+
+            # 6) result, also if the loss returned NaN after some steps
+            self._set_fitted(points, base, passes, verified)
             monitor.end()
-        if failure is not None:
-            raise failure
+        if passes.failure is not None:
+            raise passes.failure
         return self
+
+    def _verify(
+        self,
+        data: TrainingData,
+        settings: Settings,
+        engine: Local | Dask,
+        check: LeaveOneOut | None,
+        passes: Passes,
+        seed: int,
+    ) -> Verification | None:
+        """Compare the passes with the start."""
+
+        def learn(part: TrainingData, n_passes: int) -> list[Points | None]:
+            """Return the components of the start and after each pass."""
+            base = starting_transformation(
+                self.init_, part.points, part.labels, part.weights, settings.n_components
+            )
+            base = None if base is None else base.astype(part.points.dtype)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about a part of the data
+                again = replace(settings, n_passes=n_passes)
+                learned = run_passes(part, base, again, engine, SilentMonitor())
+            nonempty = [done for done in learned.done if done.outcome.metric.n_directions]
+            return [base, *(done.metric.components for done in nonempty)]
+
+        found = None
+        if check is None:
+            if settings.verify != "passes":
+                found = verify_on_halves(data, None, len(passes.done), learn, seed)
+        else:
+            found = Verification.of(passes.errors, "leave-one-out", needs_evidence=False)
+            n_kept = min(found.n_kept, passes.n_accepted)
+            found = replace(found, n_kept=n_kept)
+            needs_halves = len(check.references) <= MAX_POINTS_IN_HALVES or not (
+                is_better_than_chance(passes.errors[0])
+            )
+            if n_kept and needs_halves and settings.verify != "passes":
+                found = verify_on_halves(data, check, n_kept, learn, seed) or found
+        if is_interrupted():
+            return None
+        if found is not None:
+            k = 3 if check is None else check.n_neighbors
+            error = "fraction of violated comparisons" if check is None else f"{k}-NN error"
+            message = found.message(error)
+            if found.n_kept == 0:
+                warn(message)
+            if settings.verbose:
+                show_log()
+                logger.info("%s", message)
+        return found
 
     def _choose_init(self, settings: Settings, data: TrainingData) -> None:
         """Set `init_`, and `init_errors_` if there is a choice."""
         self.init_ = settings.init
         if is_auto(settings.init):
             self.init_, self.init_errors_ = choose_init(
-                data.points, data.labels, data.weights, data.comparisons, settings.n_jobs
+                *(data.points, data.labels, data.weights, data.comparisons, settings.n_jobs),
+                seed_of(settings.random_state),
             )
             if settings.verbose:
                 show_log()
@@ -371,15 +448,22 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         self,
         points: Points | DaskPoints,
         base: NDArray | None,
-        passes: list[Pass],
-        has_failed: bool,
+        passes: Passes,
+        verified: Verification | None,
     ) -> None:
         """Set the attributes that end in an underscore."""
         # 1) the metric of the last pass with directions; M = 0 is not a metric
-        first, last = passes[0].outcome, passes[-1].outcome
-        nonempty = [done for done in passes if done.outcome.metric.n_directions]
-        if nonempty:
-            metric = nonempty[-1].metric
+        first, last = passes.done[0].outcome, passes.done[-1].outcome
+        nonempty = [done for done in passes.done if done.outcome.metric.n_directions]
+        kept = nonempty if verified is None else nonempty[: verified.n_kept]
+        if verified is not None:
+            self.errors_ = verified.as_dict()
+        elif hasattr(self, "errors_"):  # of an earlier fit
+            del self.errors_
+        if kept:
+            metric = kept[-1].metric
+        elif nonempty:
+            metric = Metric.from_components(as_components(base, points.shape[1], points.dtype))
         elif 0 < first.alpha_max <= first.alpha:
             raise ValueError(
                 f"regularizer={self.regularizer!r} is too strong: no direction lowers the "
@@ -394,12 +478,12 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
             metric = Metric.from_components(as_components(base, points.shape[1], points.dtype))
 
         # 2) the fit
-        self._resume = (nonempty[-1].base, nonempty[-1].outcome.metric) if nonempty else None
-        self.status_ = Status.FAILED if has_failed else last.status
+        self._resume = (kept[-1].base, kept[-1].outcome.metric) if kept else None
+        self.status_ = Status.FAILED if passes.failure is not None else last.status
         self.alpha_ = last.alpha
         self.duality_gap_ = last.duality_gap
-        self.n_iter_ = max(done.outcome.n_tried for done in passes)
-        steps = [(i, step) for i, done in enumerate(passes) for step in done.outcome.history]
+        self.n_iter_ = max(done.outcome.n_tried for done in passes.done)
+        steps = [(i, step) for i, done in enumerate(passes.done) for step in done.outcome.history]
         self.history_ = {"pass": np.array([number for number, _ in steps], dtype=np.intp)}
         for name in (field.name for field in fields(Iteration)):
             self.history_[name] = np.array([getattr(step, name) for _, step in steps])

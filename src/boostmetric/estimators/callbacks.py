@@ -96,6 +96,26 @@ def is_interrupted() -> bool:
     return bool(getattr(_LISTENER.get(), "interrupted", False))
 
 
+class SilentMonitor:
+    """The monitor of fits that are not reported, such as those that verify another one."""
+
+    stopped = False
+
+    def begin_pass(self, base: NDArray | None) -> None:
+        """Do nothing."""
+
+    def end_pass(self, outcome: Outcome) -> None:
+        """Do nothing."""
+
+    def is_interrupted(self) -> bool:
+        """Whether the listener wants the fit to end."""
+        return is_interrupted()
+
+    def __call__(self, fit: Boosting) -> bool:
+        """Return whether the fit is to end."""
+        return is_interrupted()
+
+
 class Monitor:
     """Reports a fit to the log, to the listener and to scikit-learn's callbacks.
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 from sklearn.model_selection import check_cv
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from boostmetric._validation import check_parameter, is_count, is_real, warn
@@ -28,9 +28,6 @@ from boostmetric.estimators.checkpoint import digest, settings_of
 from boostmetric.estimators.cv_search import (
     Search,
     average,
-    draw_splits,
-    held_out_errors,
-    part,
 )
 from boostmetric.estimators.initial import (
     CENTERING,
@@ -39,7 +36,9 @@ from boostmetric.estimators.initial import (
     starting_transformation,
 )
 from boostmetric.estimators.settings import COUNT, SOLVER_PARAMETERS, Settings, is_auto
+from boostmetric.estimators.splits import draw_splits, held_out_errors, seed_of, subset
 from boostmetric.estimators.training_data import TrainingData
+from boostmetric.estimators.verify import PREFER_SIMPLER, LeaveOneOut, Verification, is_worse
 from boostmetric.metric import Metric
 from boostmetric.problem import Comparisons
 
@@ -106,8 +105,9 @@ class BoostMetricCV(LearnedMetric):
         consist of comparisons, not of points: the score estimates how well the metric predicts
         other comparisons of the same points. If nothing can be held out, the first candidate is
         used, with a warning.
-    n_neighbors : int, default=3
-        Number of neighbors of the classifier that scores candidates.
+    n_neighbors : int or "auto", default="auto"
+        Number of neighbors of the classifier that scores candidates. "auto" is 3, or 1 if classes
+        have fewer than four points on average.
     n_components : int, float or None, default=None
         Maximum number of leading eigenvectors of M to keep, as in `BoostMetric`.
     checkpoint : path-like or None, default=None
@@ -170,7 +170,7 @@ class BoostMetricCV(LearnedMetric):
         candidates: Sequence[Mapping[str, Any]] | None = None,
         *,
         cv: Any = 3,
-        n_neighbors: int = 3,
+        n_neighbors: int | str = "auto",
         n_components: int | float | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         n_jobs: int | None = None,
@@ -219,9 +219,14 @@ class BoostMetricCV(LearnedMetric):
         for each in (settings, *map(self._settings_of, candidates)):
             data.check_settings(data.resolve(each))
 
+        seed, n_neighbors = seed_of(self.random_state), self.n_neighbors
+        check = None if data.labels is None else LeaveOneOut(data, seed)
+        if is_auto(n_neighbors):
+            n_neighbors = 3 if check is None else check.n_neighbors
+
         # 2) folds; if an interrupted search continues, those of the file, and their scores
         if isinstance(self.cv, Integral):
-            splits = draw_splits(data, int(self.cv), check_random_state(self.random_state))
+            splits = draw_splits(data, int(self.cv), seed)
         else:
             units: Any = (
                 points if data.labels is not None else np.empty(len(data.comparisons or ()))
@@ -251,7 +256,7 @@ class BoostMetricCV(LearnedMetric):
             if settings.checkpoint is not None:
                 search.save(settings.checkpoint, *identity, finished)
 
-        is_over = self._evaluate(search, candidates, data, save)
+        is_over = self._evaluate(search, candidates, data, save, int(n_neighbors), seed)
 
         # 4) the best candidates, fitted to all data, and their average
         self.cv_results_ = search.results(candidates)
@@ -269,6 +274,7 @@ class BoostMetricCV(LearnedMetric):
         # The listener that has interrupted the search would also end this fit.
         with listening(lambda progress: False) if is_over else nullcontext():
             rows = self._learn_average(groups, data)
+        rows = self._verify(rows, search, data, check)
         facts = {
             "best_params": self.best_params_,
             "best_score": self.best_score_,
@@ -313,7 +319,8 @@ class BoostMetricCV(LearnedMetric):
         if isinstance(self.cv, Integral):
             is_valid = is_count(self.cv) and int(self.cv) >= 2
             check_parameter("cv", self.cv, is_valid, "an int in the range [2, inf)")
-        check_parameter("n_neighbors", self.n_neighbors, is_count(self.n_neighbors), COUNT)
+        k = self.n_neighbors
+        check_parameter("n_neighbors", k, is_auto(k) or is_count(k), f"'auto' or {COUNT}")
         if self.candidates is not None and len(self.candidates) == 0:
             raise ValueError("candidates is empty; pass at least one dict of parameters.")
         for candidate in self.candidates or ():
@@ -360,6 +367,8 @@ class BoostMetricCV(LearnedMetric):
         candidates: Sequence[Mapping[str, Any]],
         data: TrainingData,
         save: Callable[[], None],
+        n_neighbors: int,
+        seed: int,
     ) -> bool:
         """Fit and score the candidates on the folds; return whether the search was interrupted."""
         is_over = False
@@ -368,15 +377,15 @@ class BoostMetricCV(LearnedMetric):
                 fold, number = missing[0]
                 began = time.perf_counter()
                 train, held_out = search.splits[fold]
-                rest = part(data, train)
+                rest = subset(data, train)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # about a part of the data
                     learned = self._learn(candidates[number], rest)
                 if is_over := is_interrupted():
                     break
                 seconds = time.perf_counter() - began
-                errors, weights = held_out_errors(data, rest, held_out, learned, self.n_neighbors)
-                search.keep(fold, number, errors, weights, seconds)
+                found = held_out_errors(data, rest, held_out, learned, n_neighbors, seed)
+                search.keep(fold, number, found.values, found.weights, seconds)
                 save()
                 if self.verbose:
                     logger.info(
@@ -428,10 +437,53 @@ class BoostMetricCV(LearnedMetric):
             return as_components(metrics[0][0], data.points.shape[1], data.points.dtype)
         return average(metrics, data.points, data.weights)
 
+    def _verify(
+        self,
+        rows: NDArray,
+        search: Search,
+        data: TrainingData,
+        check: LeaveOneOut | None,
+    ) -> NDArray:
+        """Set `errors_`, and return the best start if the final metric is worse than that.
+
+        The folds have compared metrics learned from parts of the data; that from all data may still
+        have failed.
+        """
+        params, scores = self.cv_results_["params"], self.cv_results_["mean_test_score"]
+        is_start = np.array([each.get("shrinkage", 0) == 1 for each in params])
+        if not (np.isfinite(scores[is_start]).any() and np.isfinite(scores[~is_start]).any()):
+            return rows
+        start, learned = (
+            int(np.nanargmax(np.where(which, scores, np.nan))) for which in (is_start, ~is_start)
+        )
+        errors = [search.errors_of(number) for number in (start, learned)]
+        verified = Verification.of(errors, "cross-validation", needs_evidence=False)
+        self.errors_ = verified.as_dict()
+        if all(each.get("shrinkage", 0) == 1 for each in self.averaged_params_):
+            return rows
+        base = self._learn(params[start], data)
+        base = as_components(base, data.points.shape[1], data.points.dtype)
+        before, after = (
+            held_out_errors(data, data, np.arange(len(data.comparisons or ())), each, 0)
+            if check is None
+            else check.errors(data.points @ each.T)
+            for each in (base, rows)
+        )
+        if not is_worse(after, before, PREFER_SIMPLER):
+            return rows
+        warn(
+            "The metric learned from all data is worse than the best starting metric on the "
+            f"training points ({100 * after.values.mean():.1f} and "
+            f"{100 * before.values.mean():.1f} % errors); the starting metric {params[start]} is "
+            "kept."
+        )
+        self.averaged_params_ = [params[start]]
+        return base
+
     def _learn(self, candidate: Mapping[str, Any], data: TrainingData) -> Points | None:
         """Return the components of the metric of a candidate; None is the Euclidean metric."""
         points, init, shrinkage = data.points, candidate.get("init", "auto"), 0.0
-        params = {"n_jobs": self.n_jobs, **candidate, "init": None}
+        params = {"n_jobs": self.n_jobs, **candidate, "init": None, "verify": "passes"}
         if "shrinkage" in params:
             shrinkage = float(params.pop("shrinkage"))
         if is_auto(init):

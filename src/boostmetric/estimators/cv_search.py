@@ -1,44 +1,25 @@
-"""Folds, the errors of candidates on held-out data, and averages: what `BoostMetricCV` computes."""
+"""The errors of candidates on held-out data, and averages: what `BoostMetricCV` computes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 from scipy.stats import rankdata
-from sklearn.metrics.pairwise import euclidean_distances
-from sklearn.utils import gen_batches
 
-from boostmetric.data.labels import Labels
-from boostmetric.data.points import Points, distinct_points
+from boostmetric.data.points import Points
 from boostmetric.estimators.checkpoint import load_state, save_state
-from boostmetric.estimators.initial import as_components, distinct_rows
-from boostmetric.estimators.training_data import TrainingData
-from boostmetric.evaluation.knn import (
-    are_satisfied,
-    best_scale,
-    neighbor_errors,
-    smallest_columns,
-)
-
-MAX_QUERIES = 1_000
-"""Number of held-out points per fold that are classified. Three folds give an error of 5 % with a
-standard error of 0.4 %."""
-
-BLOCK_ENTRIES = 1 << 23
-"""Distances that are in memory at the same time, 64 MB."""
+from boostmetric.estimators.initial import as_components
+from boostmetric.estimators.splits import Errors, Split
+from boostmetric.evaluation.knn import n_standard_errors
 
 MAX_LAG_TO_AVERAGE, MAX_LAG_TO_CONTINUE = 1.0, 2.0
 """Standard errors by which a candidate may be worse than the best one to be part of the average,
 and on the first fold, to be evaluated on the other folds. On 23 datasets, the results are the same
 if all are evaluated on all folds."""
-
-Split = tuple[NDArray, NDArray]
 
 KIND, FORMAT_VERSION = "cv checkpoint", 2
 
@@ -78,12 +59,17 @@ class Search:
 
     def lag(self, number: int, best: int, folds: Iterable[int]) -> float:
         """How many standard errors a candidate is worse than another, on the same held-out data."""
-        differences = np.concatenate([
+        return n_standard_errors(np.concatenate([
             self.weights[fold] * (self.errors[fold][number] - self.errors[fold][best])
             for fold in folds
-        ])  # fmt: skip
-        # Of classified points, those that only one of the two misclassifies decide.
-        return float(differences.sum() / max(np.sqrt(np.sum(differences**2)), 1e-12))
+        ]))  # fmt: skip
+
+    def errors_of(self, number: int) -> Errors:
+        """Return the errors of a candidate on the folds that decide."""
+        folds = self.compared_folds()
+        values = np.concatenate([self.errors[fold][number] for fold in folds])
+        weights = np.concatenate([self.weights[fold] for fold in folds])
+        return Errors(values, np.full(len(values), np.nan), weights)
 
     def missing(self) -> list[tuple[int, int]]:
         """Folds and candidates to evaluate. All candidates of a fold come before the next."""
@@ -174,101 +160,6 @@ class Search:
         lags = [self.lag(number, best, folds) for number in range(len(self.seconds))]
         known = self.is_continued & np.isfinite(lags)
         return np.flatnonzero(known & (np.array(lags) <= MAX_LAG_TO_AVERAGE)).tolist()
-
-
-def draw_splits(data: TrainingData, n_folds: int, rng: np.random.RandomState) -> list[Split]:
-    """Draw folds of the points, or of the comparisons if there are no labels.
-
-    Equal points with equal labels are in the same fold. Never held out are weights of 0, and points
-    of classes (or with a label) of which fewer than two distinct points would be left. Empty if
-    nothing can be held out.
-    """
-    # 1) groups of rows that stay together, and what may be held out
-    if data.labels is None:
-        assert data.comparisons is not None
-        weights, groups = data.comparisons.weights, np.arange(len(data.comparisons))
-        counted = np.ones(len(groups), dtype=bool) if weights is None else weights > 0
-        order = rng.permutation(groups[counted])
-    else:
-        labels = Labels.of(data.labels)
-        counted = labels.labeled if data.weights is None else labels.labeled & (data.weights > 0)
-        first, groups = distinct_points(data.points, labels.codes)
-        present = np.unique(groups[counted])
-        present = present[np.argsort(first[present])]  # the same for dense and sparse X
-        counts = labels[first[present]].counts()
-        is_scarce = counts - np.ceil(counts / n_folds) < 2
-        scarce_sets = labels.sets @ is_scarce.astype(np.intp) > 0
-        order = rng.permutation(present[~scarce_sets[labels.codes[first[present]]]])
-        # In the order of classes, so that each fold has its share of every class.
-        order = order[np.argsort(labels.codes[first[order]], kind="stable")]
-    # 2) folds
-    if len(order) < 2:
-        return []
-    folds = np.full(int(groups.max()) + 1, -1)
-    folds[order] = np.arange(len(order)) % n_folds
-    held_out = np.where(counted, folds[groups], -1)
-    return [
-        (np.flatnonzero(held_out != k), np.flatnonzero(held_out == k))
-        for k in range(min(n_folds, len(order)))
-    ]
-
-
-def part(data: TrainingData, train: NDArray) -> TrainingData:
-    """Return the data with only some of the points, or of the comparisons if there are no labels.
-
-    The other points have weight 0, so that comparisons still refer to rows of X; those that name
-    such a point are dropped.
-    """
-    compared = data.comparisons
-    if data.labels is None:
-        assert compared is not None
-        return replace(data, comparisons=compared[train])
-    n = data.points.shape[0]
-    weights = np.zeros(n)
-    weights[train] = 1 if data.weights is None else data.weights[train]
-    if compared is not None:
-        is_kept = (weights > 0)[compared.pairs].all(axis=1)
-        rows = np.flatnonzero(is_kept[compared.near] & is_kept[compared.far])
-        compared = compared[rows] if len(rows) else None
-    return replace(data, weights=weights, comparisons=compared)
-
-
-def held_out_errors(
-    data: TrainingData,
-    rest: TrainingData,
-    held_out: NDArray,
-    components: Points | None,
-    n_neighbors: int,
-) -> tuple[NDArray, NDArray]:
-    """The errors of a metric on held-out data, see `BoostMetricCV.cv_results_`, and their weights.
-
-    `components` has rows L such that M = LᵀL; None is the Euclidean metric.
-    """
-    images: Any = data.points if components is None else data.points @ components.T
-    if data.labels is None:
-        assert data.comparisons is not None
-        compared = data.comparisons[held_out]
-        assert rest.comparisons is not None
-        scale = best_scale(images, rest.comparisons)  # the starts have no unit
-        errors = ~are_satisfied(images, compared, scale)
-        weights = np.ones(len(compared)) if compared.weights is None else compared.weights
-        return errors.astype(np.float64), weights
-
-    assert rest.weights is not None
-    others = np.flatnonzero(rest.weights > 0)
-    if data.labels.ndim == 1:  # a weight of 2 is equivalent to a duplicate
-        others, _ = distinct_rows(data.points, data.labels, rest.weights)
-    queries = np.random.default_rng(0).permutation(held_out)[:MAX_QUERIES]
-    if not issparse(images):  # distances would lose digits to a common offset
-        images = images - images[others].mean(axis=0)
-    known, k = images[others], min(n_neighbors, len(others))
-    errors = np.empty(len(queries))
-    for batch in gen_batches(len(queries), max(1, BLOCK_ENTRIES // len(others))):
-        rows = queries[batch]
-        squares = euclidean_distances(images[rows], known, squared=True)
-        nearest = smallest_columns(squares, k)
-        errors[batch] = neighbor_errors(data.labels[others], nearest, data.labels[rows])
-    return errors, np.ones(len(queries)) if data.weights is None else data.weights[queries]
 
 
 def average(

@@ -11,17 +11,28 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.linalg import eigh, svd
 from scipy.sparse import csr_array, diags_array, issparse
 from sklearn.utils import check_array
-from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
 from boostmetric._validation import is_count
 from boostmetric.data.dask_points import DaskPoints
-from boostmetric.data.points import Points, distinct_points, largest_sizes
+from boostmetric.data.labels import Labels
+from boostmetric.data.points import (
+    Points,
+    content_hashes,
+    distinct_points,
+    largest_sizes,
+    scale,
+    scaling_exponent,
+)
+from boostmetric.data.samples import class_order, sample
 from boostmetric.engines import Threads
 from boostmetric.evaluation.knn import (
     are_satisfied,
     best_scale,
+    comparable,
+    decision_neighbors,
+    n_standard_errors,
+    nearest_references,
     neighbor_errors,
-    smallest_columns,
 )
 from boostmetric.metric import fix_signs
 from boostmetric.problem import Comparisons, only_named_rows
@@ -135,19 +146,21 @@ def choose_init(
     weights: NDArray | None = None,
     comparisons: Comparisons | None = None,
     n_jobs: int | None = 1,
+    seed: int = 0,
 ) -> tuple[str | None, dict[str, float]]:
     """Choose the starting transformation by an error that is known before learning.
 
-    With labels, it is the cross-validated error of 3-NN classification on at most `MAX_QUERIES`
-    points: None or "scale", whichever is lower (None if they are equal), or "whiten" if it is lower
-    than both by more than one standard error of the difference. The within-class covariance has
-    many parameters and is computed without the points of a fold. For multilabel targets it is the
-    share of neighbors without a common label, and without labels the share of comparisons that are
-    not satisfied; both choose between None and "scale", as do sparse X, which cannot be centered,
-    and Dask collections, of which a sample is fetched.
+    With labels, it is the cross-validated error of nearest-neighbor classification
+    (`neighbor_errors`) on at most `MAX_QUERIES` points: None or "scale", whichever is lower (None
+    if they are equal), or "whiten" if it is lower than both by more than one standard error of the
+    difference. The within-class covariance has many parameters and is computed without the points
+    of a fold. For multilabel targets it is the share of neighbors without a common label, and
+    without labels the share of comparisons that are not satisfied; both choose between None and
+    "scale", as do sparse X, which cannot be centered, and Dask collections, of which a sample is
+    fetched.
 
-    The result is deterministic: rows are sampled with a fixed seed, and it does not depend on the
-    number of threads, `n_jobs`.
+    The points and folds are drawn by hashes of the rows with a seed. The result does not depend on
+    the names of classes, the order of rows and columns, and the number of threads, `n_jobs`.
 
     Returns
     -------
@@ -168,17 +181,14 @@ def choose_init(
     else:
         if labels.ndim == 1 and not issparse(X) and not isinstance(X, DaskPoints):
             names = (*names, "whiten")
-        wrong, counts = _wrong_neighbors(X, labels, weights, names, n_jobs)
+        wrong, counts = _wrong_neighbors(X, labels, weights, names, n_jobs, seed)
     errors = {
         name or "none": float(np.average(each, weights=counts))
         for name, each in zip(names, wrong, strict=True)
     }
     best = 0 if errors["none"] <= errors["scale"] else 1
-    if len(names) == 3:
-        # Points that only one of the two misclassifies decide; their number has this deviation.
-        gain = counts * (wrong[best].astype(float) - wrong[2])
-        if gain.sum() > math.sqrt(float(np.sum(gain**2))):
-            best = 2
+    if len(names) == 3 and n_standard_errors(counts * (wrong[best] - wrong[2])) > 1:
+        best = 2
     return names[best], errors
 
 
@@ -204,54 +214,49 @@ def _wrong_neighbors(
     weights: NDArray | None,
     names: tuple[str | None, ...],
     n_jobs: int | None,
+    seed: int,
 ) -> tuple[NDArray, NDArray]:
-    """Errors of sampled points, of shape (number of names, k), and the weights of the points.
-
-    Each error is 0 or 1, or for multilabel targets the share of unlike neighbors.
-    """
-    # 1) rows in random order, with equal numbers of each class in all folds. Of equal points with
-    # equal labels the first represents all, so that a weight of 2 is equivalent to a duplicate.
+    """Errors of sampled points, of shape (number of names, k), and the weights of the points."""
+    # 1) a sample, with equal numbers of each class in all folds. Of equal points with equal labels
+    # the first represents all, so that a weight of 2 is equivalent to a duplicate.
     if labels.ndim == 1 and not isinstance(X, DaskPoints):
         counted, weights = distinct_rows(X, labels, weights)
     else:
         counted = np.arange(X.shape[0]) if weights is None else np.flatnonzero(weights > 0)
-    order = np.random.default_rng(0).permutation(counted)[:MAX_ROWS]
-    if labels.ndim == 1:
-        order = order[np.argsort(labels[order], kind="stable")]
+    if isinstance(X, DaskPoints):  # the rows are not here
+        hashes = np.random.default_rng(seed).integers(1 << 63, size=len(counted), dtype=np.uint64)
+    else:
+        hashes = content_hashes(X, seed)[counted]
+    codes = Labels.of(labels).codes[counted]
+    chosen = sample(hashes, codes, MAX_ROWS)
+    chosen = chosen[class_order(hashes[chosen], codes[chosen])]
+    order = counted[chosen]
     points, y = X[order], labels[order]
+    scale(points, scaling_exponent(points))  # squares neither overflow nor underflow
     w = np.ones(len(order)) if weights is None else weights[order]
-    n_queries = min(len(order), MAX_QUERIES)
     # Every (n/n_queries)-th row is classified, and belongs to one of the folds in turn.
+    n_queries = min(len(order), MAX_QUERIES)
     queries = np.arange(n_queries) * len(order) // n_queries
     folds = np.full(len(order), -1)
     folds[queries] = np.arange(n_queries) % N_FOLDS
-    # 2) transformations that do not use labels, once; centered, because distances are computed from
-    # products, which would lose digits to a common offset
+    # 2) transformations that do not use labels, once
     images = {}
     for name in names[:2]:
         L = starting_transformation(name, points, weights=w)
-        images[name] = points if L is None else points @ L.T
-        if not issparse(points):
-            images[name] = images[name] - images[name].mean(axis=0)
-    # 3) the three nearest points outside of the fold
-    wrong = np.zeros((len(names), len(order)))
+        images[name] = comparable(points if L is None else points @ L.T)
+    # 3) the nearest points outside of the fold
+    wrong, k = np.zeros((len(names), len(order))), decision_neighbors(labels)
 
     def classify(task: tuple[int, int]) -> None:
         number, fold = task
         inside = folds == fold
-        known, truth = y[~inside], y[inside]
+        image = images[None if names[number] == "whiten" else names[number]]
         if names[number] == "whiten":
-            L = starting_transformation("whiten", points[~inside], known, w[~inside])
+            L = starting_transformation("whiten", points[~inside], y[~inside], w[~inside])
             assert L is not None
-            image = images[None] @ L.T
-        else:
-            image = images[names[number]]
-        others, n_neighbors = image[~inside], min(3, len(order) - int(inside.sum()))
-        distances = safe_sparse_dot(image[inside], others.T, dense_output=True)
-        distances *= -2
-        distances += row_norms(others, squared=True)
-        nearest = smallest_columns(distances, n_neighbors)
-        wrong[number, inside] = neighbor_errors(known, nearest, truth)
+            image = comparable(points @ L.T)
+        rows = nearest_references(image, np.flatnonzero(inside), np.flatnonzero(~inside), k)
+        wrong[number, inside] = neighbor_errors(y, rows, y[inside])
 
     tasks = list(product(range(len(names)), range(min(N_FOLDS, n_queries))))
     # Small problems take milliseconds, less than the threads.

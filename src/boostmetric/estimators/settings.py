@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -32,29 +33,36 @@ DEFAULT_ALPHAS: tuple[tuple[type[Regularizer], float], ...] = (
 """The relative alpha of `alpha="auto"` for each regularizer, also if a subclass. Between 1e-3 and
 1e-1 the error changes by less than its spread over splits (`benchmarks/quality.py`)."""
 
-LARGE = 2_000
-"""Up to this number of points, "auto" is 5 targets and 5 impostors, and above 3 and 3. With 10
-impostors, errors are the same (ratio 1.02 ± 0.03 on 16 datasets, ten splits), with 3 in the first
-pass they are 5 % (± 4) larger; with more points, 3 take half of the time."""
+MANY_TARGETS, FEW_TARGETS = 5, 3
+FEW_POINTS, MANY_POINTS = 500, 2_000
+"""Numbers of targets of "auto": the first up to the first number of points, the second from the
+second one on, and in between it falls with the logarithm. Each point has twice as many impostors.
+With as many impostors as targets, wrong labels and heavy tails make the nearest points of a class
+lie farther away than the nearest ones of the others, and most directions shorten what they should
+lengthen: M collapses to a low rank, and the next pass searches in that space. Test errors with
+(5, 5) and (5, 10): 62.5 and 54.0 % with 40 % wrong labels, 93.9 and 67.0 % with 1,500 classes of 3
+and two passes; on 15 ordinary tables they are equal. More points need fewer neighbors, and time is
+proportional to the comparisons."""
 
 MIN_POINTS_PER_SQUARE = 10
-"""With more than `LARGE` points, and this many times D², M is well determined: "auto" is a tenth of
-alpha. Errors in % with 1e-3 and 1e-2, three to six splits: letter (D = 16, 41 times D²) 3.0 and
-3.3; waveform21 (8 times) 17.2 and 17.1, usps (2.1 times) 2.3 and 2.1, dna_splice (0.1 times) 5.4
-and 5.1. On mnist (2 times), 1e-2 also takes three quarters of the time."""
+"""With many more than `MANY_POINTS` points, and this many times D², M is well determined: the
+"auto" alpha is a tenth. It falls with the logarithm from a third to three times of the number.
+Errors in % with 1e-3 and 1e-2, three to six splits: letter (D = 16, 41 times D²) 3.0 and 3.3;
+waveform21 (8 times) 17.2 and 17.1, usps (2.1 times) 2.3 and 2.1, dna_splice (0.1 times) 5.4 and
+5.1. On mnist (2 times), 1e-2 also takes three quarters of the time."""
 
 FEW_PER_CLASS = 30
-"""With fewer points per class, on average, and at most `LARGE` points, "auto" is one pass, and the
-learned metric is shrunk toward the starting one: by 1/3 for ten points per class. With ten points
-per class, two passes are worse than the Euclidean distance on glass, vowel and waveform, and one
-pass without shrinkage on glass. Where learning helps, the rule costs less than a percentage point
+"""With fewer points per class, on average, "auto" is one pass, and the learned metric is shrunk
+toward the starting one: by 1/3 for ten points per class. With ten points per class, two passes are
+worse than the Euclidean distance on glass, vowel and waveform, and one pass without shrinkage on
+glass. Where learning helps, the rule costs less than a percentage point
 (`benchmarks/quality.py --group small`)."""
 
 FEW_COMPARISONS = 1_000
-"""Without labels and with fewer comparisons, the alpha of the Frobenius norm is ten times as large.
-On six datasets with triplets from labels, the share of held-out triplets that are violated is 16.5
-instead of 16.9 % for 100 triplets, 15.0 instead of 15.1 for 400, and 14.0 instead of 13.8 for
-2,000."""
+"""Without labels and with fewer comparisons, the alpha of the Frobenius norm is ten times as large;
+it falls with the logarithm from half to twice of the number. On six datasets with triplets from
+labels, the fraction of held-out triplets that are violated is 16.5 instead of 16.9 % for 100
+triplets, 15.0 instead of 15.1 for 400, and 14.0 instead of 13.8 for 2,000."""
 
 COUNT = "an int in the range [1, inf)"
 FRACTION = "a float in the range (0.0, 1.0)"
@@ -74,6 +82,10 @@ CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "n_iter_no_change": (is_count, COUNT),
     "early_stopping": (lambda value: isinstance(value, bool | np.bool_), "a bool"),
     "warm_start": (lambda value: isinstance(value, bool | np.bool_), "a bool"),
+    "verify": (
+        lambda value: isinstance(value, bool | np.bool_) or value == "passes",
+        "a bool or 'passes'",
+    ),
     "n_components": (
         lambda value: value is None or is_count(value) or _is_fraction(value),
         f"None, {COUNT}, or {FRACTION} (the share of the trace to keep)",
@@ -117,6 +129,7 @@ class Settings:
     n_iter_no_change: int
     warm_start: bool
     checkpoint: Path | None
+    verify: bool | str
     engine: Any
     n_jobs: int | None
     random_state: int | np.random.RandomState | None
@@ -201,34 +214,49 @@ class Settings:
         >>> for n in (30, 1000, 50_000):
         ...     of_data = settings.for_data(9, np.arange(n) % 2)
         ...     of_data.n_targets, of_data.n_impostors, of_data.n_passes, of_data.solver.alpha
-        (5, 5, 1, 0.01)
-        (5, 5, 2, 0.01)
-        (3, 3, 2, 0.001)
+        (5, 10, 1, 0.01)
+        (4, 8, 2, 0.0069...)
+        (3, 6, 2, 0.001)
         """
-        automatic, is_large = self.depends_on_data, labels is not None and labels.shape[0] > LARGE
+        automatic = self.depends_on_data
         solver, changes = self.solver, dict[str, Any]()
+        n = 0 if labels is None else labels.shape[0]
         sizes = None
         if labels is not None and labels.ndim == 1:
             sizes = np.unique(labels, return_counts=True)[1]
-        scarcity = 0.0 if sizes is None or is_large else max(0.0, 1 - sizes.mean() / FEW_PER_CLASS)
+        scarcity = 0.0 if sizes is None else max(0.0, 1 - sizes.mean() / FEW_PER_CLASS)
         if "n_neighbors" in automatic:
-            n_targets = n_impostors = 3 if is_large else 5
+            fewer = (MANY_TARGETS - FEW_TARGETS) * _progress(n, FEW_POINTS, MANY_POINTS)
+            counts = [round(MANY_TARGETS - fewer), round(2 * (MANY_TARGETS - fewer))]
             if sizes is not None:
                 # With fewer points, a warning would refer to default values.
-                n_targets = n_targets if sizes.min() > n_targets else 3
-                n_impostors = n_impostors if sizes.sum() - sizes.max() >= n_impostors else 3
-            changes |= {"n_targets": n_targets, "n_impostors": n_impostors}
+                available = int(sizes.min()) - 1, int(sizes.sum() - sizes.max())
+                counts = [
+                    min(k, max(FEW_TARGETS, m)) for k, m in zip(counts, available, strict=True)
+                ]
+            changes |= dict(zip(("n_targets", "n_impostors"), counts, strict=True))
         if "n_passes" in automatic:
             changes["n_passes"] = 1 if labels is None or scarcity > 0 else 2
         if "alpha" in automatic and isinstance(solver.regularizer, Frobenius):
             if labels is not None:
-                if is_large and labels.shape[0] > MIN_POINTS_PER_SQUARE * n_features**2:
-                    solver = replace(solver, alpha=solver.alpha / 10)
-            elif n_comparisons is not None and n_comparisons < FEW_COMPARISONS:
-                solver = replace(solver, alpha=solver.alpha * 10)
+                needed = max(MANY_POINTS, MIN_POINTS_PER_SQUARE * n_features**2)
+                more = _progress(n, needed / 3, needed * 3)
+                solver = replace(solver, alpha=solver.alpha / 10**more)
+            elif n_comparisons is not None:
+                few = 1 - _progress(n_comparisons, FEW_COMPARISONS / 2, FEW_COMPARISONS * 2)
+                solver = replace(solver, alpha=solver.alpha * 10**few)
             if solver.regularizer == Frobenius():
                 changes["shrinkage"] = float(scarcity) / 2
         return replace(self, solver=solver, **changes, depends_on_data=frozenset())
+
+
+def _progress(value: float, low: float, high: float) -> float:
+    """Return the position of a value between two others on a logarithmic scale, in [0, 1].
+
+    >>> [_progress(value, 10, 1000) for value in (1, 10, 100, 1000, 5000)]
+    [0.0, 0.0, 0.5, 1.0, 1.0]
+    """
+    return float(np.clip(math.log(max(value, low) / low) / math.log(high / low), 0, 1))
 
 
 def with_defaults(given: Mapping[str, Any]) -> dict[str, Any]:

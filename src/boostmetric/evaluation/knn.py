@@ -8,11 +8,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+from sklearn.utils import gen_batches
+from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
 from boostmetric.data.labels import as_indicator
-from boostmetric.data.points import Points, as_points
+from boostmetric.data.points import Points, as_points, centered, scale, scaling_exponent
 from boostmetric.metric import Metric, pair_distances
 from boostmetric.problem import Comparisons
+
+MAX_DISTANCES = 1 << 22
+"""Distances that are in memory at the same time, 32 MB."""
 
 
 def knn_error(
@@ -118,14 +123,135 @@ def neighbor_errors(known: Any, rows: NDArray, truth: Any) -> NDArray:
     """
     if known.ndim == 1:
         neighbors = known[rows]
-        is_true = neighbors == truth[:, None]
-        votes = np.stack([(neighbors == column[:, None]).sum(axis=1) for column in neighbors.T], 1)
-        is_winner = votes == votes.max(axis=1, keepdims=True)
-        # A class with v votes is a winner v times.
-        n_winners = (is_winner / votes).sum(axis=1)
-        return 1 - (is_winner & is_true).any(axis=1) / n_winners
+        is_winner, _, n_winners = _votes(neighbors)
+        return 1 - (is_winner & (neighbors == truth[:, None])).any(axis=1) / n_winners
     like = [truth.multiply(known[column]).sum(axis=1) > 0 for column in rows.T]
     return np.asarray(1 - np.mean(like, axis=0))
+
+
+def chance_errors(known: Any, rows: NDArray, truth: Any) -> NDArray:
+    """Return the expected errors if the queries had labels of each other; see `neighbor_errors`.
+
+    Neighbors that say nothing about the labels have these errors on average.
+
+    Examples
+    --------
+    >>> known, rows = np.array(["a", "a", "b"]), np.array([[0, 1, 2], [2, 0, 1]])
+    >>> chance_errors(known, rows, np.array(["a", "b"]))
+    array([0.5, 0.5])
+    """
+    if known.ndim == 1:
+        neighbors = known[rows]
+        is_winner, votes, n_winners = _votes(neighbors)
+        classes, counts = np.unique(truth, return_counts=True)
+        position = np.minimum(np.searchsorted(classes, neighbors), len(classes) - 1)
+        shares = np.where(classes[position] == neighbors, counts[position] / len(truth), 0)
+        return np.asarray(1 - (is_winner / votes * shares).sum(axis=1) / n_winners)
+    # The probability of no common label, as if labels were independent.
+    frequencies = np.minimum(truth.sum(axis=0) / truth.shape[0], 1 - 1e-12)
+    return np.asarray(np.exp(known @ np.log1p(-frequencies))[rows].mean(axis=1))
+
+
+def _votes(neighbors: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """Return whether the class of each neighbor wins, its votes, and the number of winners."""
+    votes = np.stack([(neighbors == column[:, None]).sum(axis=1) for column in neighbors.T], 1)
+    is_winner = votes == votes.max(axis=1, keepdims=True)
+    # A class with v votes is a winner v times.
+    return is_winner, votes, np.rint((is_winner / votes).sum(axis=1))
+
+
+def decision_neighbors(labels: Any) -> int:
+    """Return the number of neighbors with which decisions are made: 3, or 1 with tiny classes.
+
+    With fewer than four points per class on average, most points have fewer than three others of
+    their class.
+
+    >>> decision_neighbors(np.array([0, 0, 0, 1, 1])), decision_neighbors(np.zeros(4))
+    (1, 3)
+    """
+    if labels.ndim > 1:
+        return 3
+    return 1 if len(labels) < 4 * len(np.unique(labels)) else 3
+
+
+def n_standard_errors(differences: NDArray) -> float:
+    """Return the sum of paired differences in units of its standard error, given a mean of 0.
+
+    Of classified points, those that only one of two metrics misclassifies decide.
+
+    >>> n_standard_errors(np.array([1.0, 0.0, 1.0, -1.0, 1.0]))
+    1.0
+    """
+    return float(differences.sum() / max(np.sqrt(np.sum(differences**2)), 1e-12))
+
+
+def comparable(images: Points) -> Points:
+    """Return points that are centered and scaled such that squares of differences lose nothing."""
+    points = centered(images)
+    scale(points, scaling_exponent(points))
+    return points
+
+
+def nearest_references(
+    images: Points, queries: NDArray, references: NDArray, n_neighbors: int
+) -> NDArray:
+    """Return the rows of the nearest references of each query, the nearest first, of shape (q, k).
+
+    A query is not its own neighbor.
+
+    Parameters
+    ----------
+    images : points of shape (n, d), `comparable`
+    queries, references : row numbers
+    n_neighbors : k, if there are so many references
+
+    Examples
+    --------
+    >>> points = np.array([[0.0], [1.0], [3.0]])
+    >>> nearest_references(points, np.array([0, 2]), np.array([0, 1]), 1).tolist()
+    [[1], [1]]
+    """
+    known = images[references]
+    norms = row_norms(known, squared=True)
+    position = np.full(images.shape[0], -1)
+    position[references] = np.arange(len(references))
+    own = position[queries]
+    k = min(n_neighbors, len(references) - int((own >= 0).any()))
+    nearest = np.empty((len(queries), k), dtype=np.intp)
+    for batch in gen_batches(len(queries), max(1, MAX_DISTANCES // len(references))):
+        squares = safe_sparse_dot(images[queries[batch]], known.T, dense_output=True)
+        squares *= -2
+        squares += norms
+        among = np.flatnonzero(own[batch] >= 0)
+        squares[among, own[batch][among]] = np.inf
+        nearest[batch] = references[smallest_columns(squares, k)]
+    return nearest
+
+
+def nearest_partners(
+    images: Points, queries: NDArray, pairs: NDArray, n_neighbors: int
+) -> NDArray | None:
+    """Return the nearest rows of each query among those that it forms a pair with, as above.
+
+    If the pairs contain the neighbors of every query, as after a search, this saves a search. None
+    if a query has fewer partners.
+
+    >>> points = np.array([[0.0], [1.0], [3.0]])
+    >>> nearest_partners(points, np.array([0]), np.array([[0, 1], [2, 0]]), 1).tolist()
+    [[1]]
+    """
+    number = np.full(images.shape[0], -1)
+    number[queries] = np.arange(len(queries))
+    both = np.concatenate([pairs, pairs[:, ::-1]])
+    both = both[number[both[:, 0]] >= 0]
+    squares = pair_distances(images, both, squared=True)
+    owners = number[both[:, 0]]
+    order = np.lexsort((both[:, 1], squares, owners))
+    counts = np.bincount(owners, minlength=len(queries))
+    if len(queries) == 0 or counts.min() < n_neighbors:
+        return None
+    starts = np.cumsum(counts) - counts
+    return np.asarray(both[order[starts[:, None] + np.arange(n_neighbors)], 1])
 
 
 def smallest_columns(values: NDArray, k: int) -> NDArray:
