@@ -35,6 +35,7 @@ from boostmetric.estimators.initial import (
     CENTERING,
     as_components,
     choose_init,
+    reduced_start,
     starting_transformation,
 )
 from boostmetric.estimators.passes import Passes, run_passes
@@ -51,7 +52,7 @@ from boostmetric.estimators.verify import (
 from boostmetric.evaluation.knn import satisfied_share
 from boostmetric.metric import Metric
 from boostmetric.neighbors import Index
-from boostmetric.problem import Comparisons, Loss, Regularizer
+from boostmetric.problem import Comparisons, Loss, NotANumberError, Regularizer
 from boostmetric.solvers import Iteration, Status
 
 
@@ -84,15 +85,17 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     alpha : float or "auto", default="auto"
         Strength of the regularizer, relative to the problem. For "trace" it is a fraction of the
         smallest strength for which M = 0 is optimal; for the others see `Frobenius`. Small values,
-        down to 0, have little effect. "auto" is 1e-2 (1e-3 if there are labels and more points
-        than 2,000 and 10·D², 1e-1 for fewer than 1,000 comparisons without labels), and 1e-4 for
-        "trace". With "auto", the Frobenius norm, at most 600 features and fewer than 30 points per
-        class on average, k of them, the result is (1 − s)·M + s·(Tr M/D)·I in the space of `init`,
-        s = (1 − k/30)/2: with little data it stays close to the start.
+        down to 0, have little effect. "auto" is 1e-4 for "trace", and otherwise 1e-2; with labels
+        it falls to 1e-3 around the larger of 2,000 and 10·D² points, and without labels it rises to
+        1e-1 below about 1,000 comparisons. With "auto", the Frobenius norm, at most 600 features
+        and fewer than 30 points per class on average, k of them, the result is
+        (1 − s)·M + s·(Tr M/D)·I in the space of `init`, s = (1 − k/30)/2: with little data it stays
+        close to the start.
     n_neighbors : int, (int, int) or "auto", default="auto"
-        Number of targets and of impostors of each point. Only used with labels. "auto" is 5 for
-        up to 2,000 points, and 3 for more, or if there are too few points in some class, or outside
-        of it.
+        Number of targets and of impostors of each point. Only used with labels. "auto" is 5 targets
+        and 10 impostors up to 500 points, 3 and 6 from 2,000 points on, and numbers in between
+        otherwise; fewer, but at least 3, if there are too few points in some class, or outside of
+        it.
     n_passes : int or "auto", default="auto"
         Number of neighbor searches. Each pass after the first one searches in the space learned by
         the pass before. Values above 1 require labels. "auto" is 2 with labels, and 1
@@ -129,6 +132,14 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         better by one standard error. Sparse X, multilabel targets, Dask collections and
         comparisons without labels choose between None and "scale". Sparse X is not centered, so it
         does not support "whiten", "pca" and "lda".
+    verify : bool or "passes", default=True
+        Whether the learned metric is compared with the starting one, which is kept if it is better
+        (`errors_`). "passes" only drops a pass that makes the leave-one-out error of the training
+        points worse by more than two standard errors, which is nearly free. True also compares the
+        errors on data that were not used, with at most 1,000 points: two halves, each learned from
+        the other (of the comparisons, without labels). With more points, it compares the
+        leave-one-out errors, unless the starting metric is no better than chance. Dask collections,
+        warm starts and fits with early stopping are not verified.
     early_stopping : bool, default=False
         Whether to hold out data and keep the metric with the lowest held-out error: the error of
         the `n_neighbors` nearest neighbors if there are labels (for multilabel targets, the share
@@ -154,7 +165,10 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         OMP_NUM_THREADS), and a single one within a joblib worker, as in
         ``GridSearchCV(n_jobs=2)``.
     random_state : int, RandomState or None, default=None
-        Determines the data that `early_stopping` holds out. Nothing else is random.
+        Determines the points and comparisons that are drawn for the choice of `init`, for the
+        verification and for early stopping, by hashes of their contents. None is 0. Nothing else is
+        random, and the result depends neither on the names of classes nor, up to rounding, on the
+        order of rows and columns, except that equal distances are ordered by row.
     verbose : bool or int, default=0
         True or 1 logs every tenth step, 2 every step (logger "boostmetric").
 
@@ -176,6 +190,16 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         Infinite if no bound was found. NaN if none was computed: with `tol=0`, with the stage-wise
         solver and `tol=None`, with more than 600 features, or if early stopping kept an earlier
         metric.
+    errors_ : dict
+        Result of the verification: "start" and "learned", the nearest-neighbor errors before and
+        after learning, with 3 neighbors or, if classes have fewer than four points on average, 1,
+        where a tie among classes counts as a random choice (without labels, the fraction of
+        violated comparisons); "gain", the difference, and "gain_standard_error"; "n_queries", the
+        number of points or comparisons; and "measure", "halves" or "leave-one-out". The latter is
+        too optimistic for the learned metric. With "halves", both errors are those of metrics that
+        were learned from half of the data. If the start was kept, `components_` is the start, and
+        "learned", `history_` and `status_` describe what was learned. Absent if nothing was
+        verified.
     init_ : str, array or None
         Transformation that the fit started from; the choice of ``init="auto"``.
     init_errors_ : dict of float
@@ -358,10 +382,10 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
             verified = None
             is_complete = passes.failure is None and not monitor.stopped
             if is_verified and is_complete and passes.done[0].outcome.metric.n_directions:
-                verified = self._verify(data, settings, engine, check, passes, seed)
+                verified = self._verify(data, base, settings, engine, check, passes, seed)
 
             # 6) result, also if the loss returned NaN after some steps
-            self._set_fitted(points, base, passes, verified)
+            self._set_fitted(data, base, passes, verified)
             monitor.end()
         if passes.failure is not None:
             raise passes.failure
@@ -370,6 +394,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     def _verify(
         self,
         data: TrainingData,
+        base: Points | None,
         settings: Settings,
         engine: Local | Dask,
         check: LeaveOneOut | None,
@@ -387,23 +412,35 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about a part of the data
                 again = replace(settings, n_passes=n_passes)
-                learned = run_passes(part, base, again, engine, SilentMonitor())
-            nonempty = [done for done in learned.done if done.outcome.metric.n_directions]
-            return [base, *(done.metric.components for done in nonempty)]
+                try:
+                    learned = run_passes(part, base, again, engine, SilentMonitor()).done
+                except NotANumberError:  # there are values that the whole data do not have
+                    learned = []
+            nonempty = [done.metric for done in learned if done.outcome.metric.n_directions]
+            return self._of_rank(part, base, nonempty)
 
-        found = None
+        found, only_passes = None, settings.verify == "passes"
         if check is None:
-            if settings.verify != "passes":
-                found = verify_on_halves(data, None, len(passes.done), learn, seed)
+            if not only_passes:
+                found = verify_on_halves(data, None, 1, learn, seed)
         else:
-            found = Verification.of(passes.errors, "leave-one-out", needs_evidence=False)
-            n_kept = min(found.n_kept, passes.n_accepted)
-            found = replace(found, n_kept=n_kept)
+            errors = passes.errors
+            if settings.n_components is not None:
+                metrics = [done.metric for done in passes.done[: len(errors) - 1]]
+                errors = [
+                    check.errors(data.points if each is None else data.points @ each.T)
+                    for each in self._of_rank(data, base, metrics)
+                ]
+            found = Verification.of(errors, "leave-one-out", needs_evidence=False)
+            n_kept = passes.n_accepted
+            found = replace(found, n_kept=n_kept if only_passes else min(n_kept, found.n_kept))
             needs_halves = len(check.references) <= MAX_POINTS_IN_HALVES or not (
                 is_better_than_chance(passes.errors[0])
             )
-            if n_kept and needs_halves and settings.verify != "passes":
-                found = verify_on_halves(data, check, n_kept, learn, seed) or found
+            if needs_halves and not only_passes:
+                # A start that was computed from the labels has leave-one-out errors that are too
+                # low, so at least one pass is compared with it.
+                found = verify_on_halves(data, check, max(1, n_kept), learn, seed) or found
         if is_interrupted():
             return None
         if found is not None:
@@ -416,6 +453,16 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
                 show_log()
                 logger.info("%s", message)
         return found
+
+    def _of_rank(
+        self, data: TrainingData, base: Points | None, metrics: list[Metric]
+    ) -> list[Points | None]:
+        """Return components of the start and of metrics, with at most `n_components` rows."""
+        start, rank = base, self.n_components
+        n_rows = data.points.shape[1] if base is None else base.shape[0]
+        if isinstance(rank, int | np.integer) and rank < n_rows:
+            start = reduced_start(base, data.points, data.weights, int(rank))
+        return [start, *(self._metric_attributes(each)["components_"] for each in metrics)]
 
     def _choose_init(self, settings: Settings, data: TrainingData) -> None:
         """Set `init_`, and `init_errors_` if there is a choice."""
@@ -446,13 +493,14 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
 
     def _set_fitted(
         self,
-        points: Points | DaskPoints,
+        data: TrainingData,
         base: NDArray | None,
         passes: Passes,
         verified: Verification | None,
     ) -> None:
         """Set the attributes that end in an underscore."""
         # 1) the metric of the last pass with directions; M = 0 is not a metric
+        points = data.points
         first, last = passes.done[0].outcome, passes.done[-1].outcome
         nonempty = [done for done in passes.done if done.outcome.metric.n_directions]
         kept = nonempty if verified is None else nonempty[: verified.n_kept]
@@ -463,7 +511,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         if kept:
             metric = kept[-1].metric
         elif nonempty:
-            metric = Metric.from_components(as_components(base, points.shape[1], points.dtype))
+            start = self._of_rank(data, base, [])[0]
+            metric = Metric.from_components(as_components(start, points.shape[1], points.dtype))
         elif 0 < first.alpha_max <= first.alpha:
             raise ValueError(
                 f"regularizer={self.regularizer!r} is too strong: no direction lowers the "

@@ -116,7 +116,7 @@ class BoostMetricCV(LearnedMetric):
     n_jobs : int or None, default=None
         Number of threads, as in `BoostMetric`.
     random_state : int, RandomState or None, default=None
-        Determines the folds.
+        Determines the folds, by hashes of the contents of points; None is 0.
     verbose : bool or int, default=0
         True or 1 logs each fit with its score and the remaining time (logger "boostmetric").
 
@@ -131,6 +131,11 @@ class BoostMetricCV(LearnedMetric):
         comparisons. They are NaN for folds that an interrupted search did not reach, and for all
         but the first fold if a candidate is more than two standard errors worse than the best
         one there.
+    errors_ : dict
+        As in `BoostMetric`, with "measure" equal to "cross-validation": errors of the best starting
+        and the best learned candidate on held-out data. If the metric learned from all data is
+        worse on the training points than the best start, the start is kept, with a warning. Absent
+        unless both kinds of candidates were compared.
     best_index_ : int
         Position of the best candidate; the first one if several have the best score.
     best_params_ : dict

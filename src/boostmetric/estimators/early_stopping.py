@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
-from sklearn.utils import check_random_state
 
 from boostmetric.data.dask_points import DaskPoints
 from boostmetric.data.labels import Labels
 from boostmetric.engines import Threads
 from boostmetric.estimators.settings import Settings
+from boostmetric.estimators.splits import seed_of
 from boostmetric.estimators.training_data import TrainingData
 from boostmetric.evaluation.knn import neighbor_errors, satisfied_share
 from boostmetric.metric import Metric
@@ -88,7 +88,10 @@ class HeldOut:
             if "coefs" in saved:
                 self._best = Metric(saved["directions"], saved["coefs"])
         else:
-            fraction, rng = settings.validation_fraction, check_random_state(settings.random_state)
+            fraction, rng = (
+                settings.validation_fraction,
+                np.random.RandomState(seed_of(settings.random_state)),
+            )
             if data.labels is not None:
                 self._chosen = hold_out_points(data.labels, data.weights, fraction, rng)
             else:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.linalg import eigh, svd
 from scipy.sparse import csr_array, diags_array, issparse
+from sklearn.decomposition import TruncatedSVD
 from sklearn.utils import check_array
 
 from boostmetric._validation import is_count
@@ -138,6 +139,29 @@ def starting_transformation(
         if init in ("pca", "lda") and is_count(n_components):
             L = L[:n_components]
     return L
+
+
+def reduced_start(
+    base: Points | None, X: Points, weights: NDArray | None, n_components: int
+) -> NDArray:
+    """Return the leading principal axes of transformed points, composed with the transformation.
+
+    This is the start for a metric of limited rank. For sparse X, which cannot be centered, the axes
+    are singular vectors.
+
+    >>> X = np.array([[0.0, 0.0], [1.0, 3.0], [2.0, 6.0]])
+    >>> reduced_start(None, X, None, 1).round(3)
+    array([[0.316, 0.949]])
+    """
+    images = X if base is None else X @ base.T
+    if issparse(images):
+        axes = TruncatedSVD(n_components, random_state=0).fit(images).components_
+    else:
+        weights = np.ones(len(images)) if weights is None else weights
+        counted = weights > 0
+        axes = principal_axes(images[counted], weights[counted], rounding_errors(images[counted]))
+    axes = axes[:n_components].astype(X.dtype)
+    return axes if base is None else np.asarray(axes @ base)
 
 
 def choose_init(
