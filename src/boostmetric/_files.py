@@ -37,7 +37,7 @@ def resolve_output(path: str | os.PathLike[str]) -> Path:
     if existing is not None and stat.S_ISDIR(existing):
         raise IsADirectoryError(f"{path} is a directory; pass a file path.")
     if existing is not None and not stat.S_ISREG(existing):
-        raise OSError(f"{path} is not a regular file; pass the path of a new or a regular file.")
+        raise OSError(f"{path} is not a regular file; pass the path of a new file.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"Directory {target.parent} does not exist.")
     for each in (target, target.parent) if existing is not None else (target.parent,):

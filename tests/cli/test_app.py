@@ -108,9 +108,18 @@ def test_public_names_can_be_imported() -> None:
         ),
         (["fit", "t.csv", "-o", "m"], "--label or --comparisons is required."),
         (["fit", "t.csv", "-o", "m", "-l", "kind", "--resume"], "--resume requires --checkpoint."),
-        (["fit", "t.csv", "-o", "no/m", "-l", "kind"], "The folder no does not exist."),
-        (["fit", "t.csv", "-o", "t.csv", "-l", "kind", "--force"], "t.csv is an input"),
+        (["fit", "t.csv", "-o", "no/m", "-l", "kind"], "no does not exist."),
+        (
+            ["fit", "t.csv", "-o", "t.csv", "-l", "kind", "--force"],
+            "t.csv is the same file as DATA t.csv.",
+        ),
         (["fit", "t.csv", "-o", "old", "-l", "kind"], "old exists. Use --force"),
+        (["fit", "t.csv", "-o", "m", "--checkpoint", "old"], "old exists. Use --resume"),
+        (["fit", "t.csv", "-o", "pipe", "--force"], "pipe is not a regular file"),
+        (["adapt", "fit", "-o", "pipe", "--force"], "pipe is not a regular file"),
+        (["adapt", "report", "--html", "pipe", "--force"], "pipe is not a regular file"),
+        (["plot", "old", "-o", "pipe", "--force"], "pipe is not a regular file"),
+        (["demo", "-o", "demo"], "circles.png exists. Use --force"),
         (["fit", "t.csv", "-o", "m", "-l", "kind", "--choose", "--passes", "2"], "--choose finds"),
         (["evaluate", "t.csv"], "Give METRIC and DATA, or DATA with --cv."),
         (["evaluate", "t.csv", "--cv", "1"], "'--cv'"),
@@ -118,7 +127,10 @@ def test_public_names_can_be_imported() -> None:
         (["neighbors", "old", "t.csv", "--row", "0", "--query", "t.csv"], "--row cannot be used"),
         (["plot", "old", "-o", "p.png"], "--kind projection requires DATA."),
         (["plot", "old", "t.csv", "-o", "p.txt"], "must end in .png, .pdf or .svg"),
-        (["transform", "old", "t.csv", "-o", "old", "--force"], "old is an input"),
+        (
+            ["transform", "old", "t.csv", "-o", "old", "--force"],
+            "old is the same file as METRIC old.",
+        ),
         (["compare", "t.csv", "--method", "magic"], "'magic' is not one of"),
     ],
 )
@@ -131,9 +143,14 @@ def test_usage_errors(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     made_csv(tmp_path / "t.csv")
-    (tmp_path / "old").write_text("old")
+    (tmp_path / "demo").mkdir()
+    kept = [tmp_path / "old", tmp_path / "demo" / "circles.png"]
+    for path in kept:
+        path.write_text("old")
+    os.mkfifo(tmp_path / "pipe")
     assert said in usage_error(capsys, *arguments)
-    assert (tmp_path / "old").read_text() == "old"
+    assert [path.read_text() for path in kept] == ["old", "old"]
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_missing_typer_is_reported() -> None:

@@ -99,7 +99,10 @@ def test_commands_do_not_replace_inputs(
     triplets = made_triplets(tmp_path / "triplets.npy")
     (tmp_path / "link.csv").symlink_to(data)
     (tmp_path / "hard.png").hardlink_to(metric)
+    (tmp_path / "folder").mkdir()
+    spelled = f"{tmp_path}/folder/../{metric.name}"
     new = tmp_path / "new.bm"
+    (tmp_path / "dangling").symlink_to(new)
     fit: list[str | Path] = ["fit", data, "-l", "kind", "-c", triplets, "--force"]
     commands: list[list[str | Path]] = [
         [*fit, "-o", data],
@@ -107,12 +110,22 @@ def test_commands_do_not_replace_inputs(
         [*fit, "-o", triplets],
         [*fit, "-o", new, "--checkpoint", data, "--resume"],
         [*fit, "-o", new, "--checkpoint", new, "--resume"],
+        [*fit, "-o", tmp_path / "dangling", "--checkpoint", new],
         ["transform", metric, data, "-o", data, "--force", "--drop", "kind"],
         ["plot", metric, data, "--force", "-o", tmp_path / "hard.png"],
+        ["adapt", "export", metric, "--format", "numpy", "--force", "-o", spelled],
+        ["adapt", "apply", metric, data, "--force", "-o", data],
     ]
+    # No other file of these two commands must be read before the check.
+    options = ["labels", "queries", "documents", "judgments", "query-ids", "document-ids"]
+    for option in options:
+        given: list[str | Path] = [f"--{option}", data, "--force"]
+        commands.append(["adapt", "fit", *given, "-o", tmp_path / "link.csv"])
+        commands.append(["adapt", "report", *given, "--html", data])
+    commands.append(["adapt", "report", "--texts", data, "--html", data, "--force"])
     before = {path: path.read_bytes() for path in (data, metric, triplets)}
     for words in commands:
-        assert "is an input of this command" in usage_error(capsys, *words)
+        assert "is the same file as" in usage_error(capsys, *words)
     assert {path: path.read_bytes() for path in before} == before
     assert not new.exists()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from boostmetric.cli import options as o
-from boostmetric.cli.console import CommandError, UsageError, check_output, say, show
+from boostmetric.cli.console import CommandError, UsageError, command, say, show
 
 if TYPE_CHECKING:
     from boostmetric.embeddings import EmbeddingAdapter
@@ -25,7 +25,7 @@ adapt = typer.Typer(
 Vectors = Annotated[
     Path | None,
     typer.Argument(
-        exists=True, dir_okay=False, metavar="[VECTORS]", help="Labeled vectors, an .npy file."
+        exists=True, dir_okay=False, metavar="VECTORS", help="Labeled vectors, an .npy file."
     ),
 ]
 Labels = Annotated[
@@ -67,9 +67,7 @@ Format = Annotated[
 ]
 
 
-@adapt.command(
-    epilog="Example: boostmetric adapt fit vectors.npy --labels labels.csv -o adapter.npz"
-)
+@command(adapt, "adapt fit vectors.npy --labels labels.csv -o adapter.npz")
 def fit(
     output: Annotated[Path, o.output_file(help="File for the adapter.")],
     vectors: Vectors = None,
@@ -94,7 +92,6 @@ def fit(
 
     If held-out queries do not show a reliable gain, the adapter does not change the vectors.
     """
-    check_output(output, force, [vectors, labels, queries, documents, judgments])
     inputs = _inputs(vectors, labels, queries, documents, judgments, query_ids, document_ids)
     params = _params(side, metric, dimensions, new_documents, seed, jobs)
     adapter = _fitted(inputs, params)
@@ -104,9 +101,7 @@ def fit(
     say(f"Saved {output}.")
 
 
-@adapt.command(
-    epilog="Example: boostmetric adapt report vectors.npy --labels labels.csv --html page.html"
-)
+@command(adapt, "adapt report vectors.npy --labels labels.csv --html page.html")
 def report(
     vectors: Vectors = None,
     labels: Labels = None,
@@ -134,8 +129,6 @@ def report(
 
     Takes several times as long as `adapt fit`.
     """
-    if html is not None:
-        check_output(html, force, [vectors, labels, queries, documents, judgments])
     inputs = _inputs(vectors, labels, queries, documents, judgments, query_ids, document_ids)
     lines = None if texts is None else _lines(texts)
     if lines is not None and len(lines) != len(inputs["X"]):
@@ -158,7 +151,7 @@ def report(
         show(found.to_text(lines))
 
 
-@adapt.command(epilog="Example: boostmetric adapt apply adapter.npz queries.npy -o mapped.npy")
+@command(adapt, "adapt apply adapter.npz queries.npy -o mapped.npy")
 def apply(
     adapter: Adapter,
     vectors: Annotated[Path, o.argument(metavar="VECTORS", help="Vectors, an .npy file.")],
@@ -174,7 +167,6 @@ def apply(
     from boostmetric._files import atomic_write
     from boostmetric.embeddings import EmbeddingAdapter
 
-    check_output(output, force, [adapter, vectors])
     learned = EmbeddingAdapter.load(adapter)
     X = _load(vectors)
     mapped = learned.transform_documents(X) if documents else learned.transform(X)
@@ -182,7 +174,7 @@ def apply(
         np.save(file, mapped)
 
 
-@adapt.command(epilog="Example: boostmetric adapt export adapter.npz --format onnx -o adapter.onnx")
+@command(adapt, "adapt export adapter.npz --format onnx -o adapter.onnx")
 def export(
     adapter: Adapter,
     format: Format,
@@ -199,7 +191,6 @@ def export(
     from boostmetric.embeddings import EmbeddingAdapter
     from boostmetric.embeddings.exports import export as write
 
-    check_output(output, force, [adapter])
     write(EmbeddingAdapter.load(adapter), output, format, base_model=base_model, side=side)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from boostmetric.cli import options as o
-from boostmetric.cli.console import CommandError, show_json
+from boostmetric.cli.console import CommandError, check_output, show_json
 
 # typer does not support lists of literals.
 Method = StrEnum(
@@ -140,6 +140,7 @@ def demo(
     splits: Annotated[
         int, typer.Option("--splits", min=1, metavar="N", help="Number of random splits.")
     ] = 3,
+    force: o.Force = False,
 ) -> None:
     """Compare methods on four small datasets.
 
@@ -153,6 +154,8 @@ def demo(
         ) from None
     matplotlib.use("Agg")
     output.mkdir(parents=True, exist_ok=True)
+    picture = output / "circles.png"
+    check_output(picture, force, "Use --force to replace it, or --output for another folder.")
 
     from statistics import fmean
 
@@ -170,7 +173,7 @@ def demo(
     metric = BoostMetric(loss="exponential", n_components=2).fit(X, y).metric_
     title = "Four circles in two of ten features"
     figure = ProjectionDisplay.from_estimator(metric, X, y, title=title).figure_
-    with atomic_write(output / "circles.png") as temporary:
+    with atomic_write(picture) as temporary:
         figure.savefig(temporary, format="png", dpi=150)
 
     # 2) the errors
@@ -213,7 +216,7 @@ def demo(
 have the same unit.
 NCA is strong on data this small, but needs memory for all pairs of points; BoostMetric does not.
 
-Saved {output / "circles.png"}: circles hidden in noise, before and after.
+Saved {picture}: circles hidden in noise, before and after.
 
 A learned metric helps if features differ in scale or relevance; next, compare the methods on your
 own table: boostmetric compare your.csv --label COLUMN""")

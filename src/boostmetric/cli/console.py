@@ -1,7 +1,8 @@
-"""Output to the terminal, progress of a fit, and checks of output files."""
+"""Commands that check their output files, output to the terminal, and progress of a fit."""
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -9,10 +10,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_type_hints
 
 import typer
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from boostmetric.estimators import Progress
+
+
+Function = TypeVar("Function", bound=Callable[..., None])
 
 
 class CommandError(Exception):
@@ -77,17 +81,63 @@ def table(
     return made
 
 
-def check_output(path: Path, force: bool, inputs: Iterable[Path | None]) -> None:
-    """Reject an output path in a missing folder, an existing file unless forced, and any input."""
-    if not path.parent.is_dir():
-        raise UsageError(f"The folder {path.parent} does not exist.")
-    used = [each for each in inputs if each is not None]
-    if path.absolute() in map(Path.absolute, used) or (
-        path.exists() and any(each.exists() and path.samefile(each) for each in used)
-    ):
-        raise UsageError(f"{path} is an input of this command. Choose another output file.")
-    if path.exists() and not force:
-        raise UsageError(f"{path} exists. Use --force to replace it.")
+def command(app: typer.Typer, example: str) -> Callable[[Function], Function]:
+    """Register a function as a command that checks its output files before it runs.
+
+    Files that must exist are inputs, all others are outputs. An output must not be another file of
+    the command, and must not exist unless --force, or for a checkpoint --resume, is used.
+    """
+
+    def register(function: Function) -> Function:
+        @functools.wraps(function)
+        def checked(**values: Any) -> None:
+            hints = get_type_hints(function, include_extras=True)
+            files = [
+                (name, hints[name].__metadata__[0], path)
+                for name, value in values.items()
+                for path in (value if isinstance(value, list) else [value])
+                if isinstance(path, Path)
+            ]
+            for output, info, path in files:
+                if info.exists or not info.file_okay:
+                    continue
+                for other, other_info, other_path in files:
+                    if other != output and _is_same_file(path, other_path):
+                        is_option = isinstance(other_info, typer.models.OptionInfo)
+                        title = f"--{other.replace('_', '-')}" if is_option else other.upper()
+                        raise UsageError(
+                            f"--{output} {path} is the same file as {title} {other_path}. Choose "
+                            "another output file."
+                        )
+                option, purpose = "force", "replace it"
+                if output == "checkpoint":
+                    option, purpose = "resume", "continue from it"
+                check_output(path, values[option], f"Use --{option} to {purpose}.")
+            function(**values)
+
+        app.command(epilog=f"Example: boostmetric {example}")(checked)
+        return function
+
+    return register
+
+
+def check_output(path: Path, replace: bool, advice: str) -> None:
+    """Reject a path that cannot be written, and an existing file unless it may be replaced."""
+    from boostmetric._files import resolve_output
+
+    try:
+        resolve_output(path)
+    except OSError as error:
+        raise UsageError(str(error)) from None
+    if path.exists() and not replace:
+        raise UsageError(f"{path} exists. {advice}")
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    """Return whether two paths lead to the same file, which need not exist."""
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 class FitProgress:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 
 from boostmetric.cli import options as o
-from boostmetric.cli.console import CommandError, FitProgress, UsageError, check_output, say, show
+from boostmetric.cli.console import CommandError, FitProgress, UsageError, say, show
 
 if TYPE_CHECKING:
     from boostmetric.cli.tables import Table
@@ -128,7 +128,6 @@ def fit(
     may be given. Ctrl-C stops the fit and saves what was learned so far.
     """
     # 1) options, before anything slow is imported
-    check_output(output, force, [data, comparisons, checkpoint])
     needs_label = not data.name.lower().endswith((".npz", *o.SVMLIGHT))
     if needs_label and label is None and comparisons is None:
         raise UsageError("--label or --comparisons is required.")
@@ -138,10 +137,6 @@ def fit(
         raise UsageError("--alpha must be less than 1 for the trace regularizer.")
     if resume and checkpoint is None:
         raise UsageError("--resume requires --checkpoint.")
-    if checkpoint is not None:
-        check_output(checkpoint, True, [data, comparisons])
-        if checkpoint.exists() and not resume:
-            raise UsageError(f"{checkpoint} exists. Use --resume to continue from it.")
     parameters = {
         "loss": loss,
         "solver": solver,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 
 from boostmetric.cli import options as o
-from boostmetric.cli.console import CommandError, UsageError, check_output, say, show, show_json
+from boostmetric.cli.console import CommandError, UsageError, say, show, show_json
 from boostmetric.cli.console import table as text_table
 from boostmetric.cli.fit import ENDINGS
 
@@ -36,8 +36,6 @@ def transform(
     The columns are component0, component1, … by decreasing weight, followed by the label if --label
     is given. If the metric has feature names, columns of DATA are selected by name.
     """
-    check_output(output, force, [metric, data])
-
     from boostmetric.cli.tables import check_format, read_table, write_points
     from boostmetric.metric import Metric
 
@@ -238,7 +236,6 @@ def plot(
     how well distances separate pairs of the same class from other pairs (requires labels);
     spectrum: eigenvalues and features; convergence: the history of the fit.
     """
-    check_output(output, force, [metric, data])
     if output.suffix.lower() not in (".png", ".pdf", ".svg"):
         raise UsageError(f"The name of the plot must end in .png, .pdf or .svg; got {output}.")
     needs_points = kind in ("projection", "distances", "roc")
