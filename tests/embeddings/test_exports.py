@@ -128,7 +128,7 @@ def test_existing_folders_and_links_are_not_replaced(
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to("empty")
     for name in ("empty", "link"):
-        with pytest.raises(FileExistsError, match=rf"{name} exists\. Pass the path of a new folder"):
+        with pytest.raises(FileExistsError, match=rf"{name} exists\. Pass the path of a new fo"):
             export(adapters["both", "cosine"], tmp_path / name, "sentence-transformers")
     assert not list((tmp_path / "empty").iterdir())
 

@@ -259,26 +259,35 @@ def _load(path: Path) -> Any:
     """Vectors in an .npy file, memory-mapped."""
     import numpy as np
 
-    try:
-        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
-        raise CommandError(f"{path} is not an .npy file of numbers ({error}).") from None
-    if not isinstance(vectors, np.ndarray) or vectors.ndim != 2:
-        raise CommandError(f"{path} must contain one array of shape (n, dimensions).")
+    from boostmetric.cli.tables import read_arrays
+
+    vectors = read_arrays(path, mmap_mode="r")
+    is_numeric = isinstance(vectors, np.ndarray) and vectors.dtype.kind in "biuf"
+    if not is_numeric or vectors.ndim != 2:
+        raise CommandError(f"{path} must contain one array of numbers, of shape (n, dimensions).")
     return vectors
 
 
 def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines()
+    from boostmetric.cli.tables import errors_of
+
+    with errors_of(path):
+        return path.read_text(encoding="utf-8").splitlines()
 
 
 def _read_labels(path: Path) -> Any:
     import numpy as np
     import pandas as pd
 
+    from boostmetric.cli.tables import errors_of, read_arrays
+
     if path.suffix == ".npy":
-        return np.load(path, allow_pickle=False)
-    table = pd.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",", dtype=str)
+        labels = read_arrays(path)
+        if not isinstance(labels, np.ndarray) or labels.ndim == 0:
+            raise CommandError(f"{path} must contain one array of labels, of shape (n,).")
+        return labels
+    with errors_of(path):
+        table = pd.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",", dtype=str)
     return table.iloc[:, -1].to_numpy()
 
 
@@ -286,8 +295,11 @@ def _read_judgments(path: Path) -> dict[int, Any]:
     """Columns query, document and, if there is one, grade: ids are str, grades are numbers."""
     import pandas as pd
 
+    from boostmetric.cli.tables import errors_of
+
     separator = {".csv": ",", ".tsv": "\t"}.get(path.suffix, r"\s+")
-    table = pd.read_csv(path, sep=separator, header=None, dtype=str, keep_default_na=False)
+    with errors_of(path):
+        table = pd.read_csv(path, sep=separator, header=None, dtype=str, keep_default_na=False)
     if table.shape[1] == 4:  # TREC qrels: query, iteration, document, grade
         table = table.drop(columns=1)
     if table.shape[1] not in (2, 3):

@@ -80,7 +80,8 @@ def evaluate(
     from boostmetric.metric import Metric
 
     metric = Metric.load(metric_files[0]) if metric_files else None
-    reading: dict[str, Any] = {"sep": sep, "decimal": decimal, "dropna": dropna, "metric": metric}
+    reading: dict[str, Any] = {"sep": sep, "decimal": decimal, "metric": metric}
+    reading["dropna"] = dropna if comparisons is None else None
     table = read_table(data, label, column, drop, **reading).dense()
     folds: list[dict[str, dict[str, float]]] = []
     if cv is not None:
@@ -107,7 +108,7 @@ def evaluate(
                 W, y_test = (None, None) if test is None else (f(other.X), other.require_labels())
                 scores[name] |= _scores(f(table.X), table.classes, W, y_test, k, seed)
         if comparisons is not None:
-            compared = read_comparisons(comparisons, len(table.X), kind, sep)
+            compared = read_comparisons(comparisons, len(table.X), kind, sep=sep, decimal=decimal)
             for name, f in transforms.items():
                 scores[name]["satisfied"] = satisfied_share(None, f(table.X), compared)
         folds.append(scores)

@@ -165,12 +165,14 @@ def fit(
 
     from boostmetric.cli.tables import read_comparisons, read_table
 
-    table = read_table(data, label, column, drop, sep=sep, decimal=decimal, dropna=dropna)
+    reading: dict[str, Any] = {"sep": sep, "decimal": decimal}
+    ignoring = dropna if comparisons is None else None
+    table = read_table(data, label, column, drop, dropna=ignoring, **reading)
     if init not in (None, "auto", "none", "scale") and not isinstance(table.X, np.ndarray):
         raise CommandError(f"--init {init} does not support sparse data; use --init scale.")
     compared = None
     if comparisons is not None:
-        compared = read_comparisons(comparisons, table.X.shape[0], kind, sep)
+        compared = read_comparisons(comparisons, table.X.shape[0], kind, sep=sep, decimal=decimal)
     if label is None and compared is not None:
         table = replace(table, labels=None)
     else:
