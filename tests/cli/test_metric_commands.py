@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -91,6 +92,39 @@ def test_neighbors_excludes_the_row_itself(
         found = json.loads(result(capsys, *words, "--row", str(row)))
         assert len(found) == 3
         assert row not in [each["row"] for each in found]
+
+
+@pytest.mark.parametrize(
+    ("command", "advised"),
+    [
+        (["transform", "m.bm", "gaps.csv", "-o", "z.csv"], []),
+        (["neighbors", "m.bm", "gaps.csv"], []),
+        (["neighbors", "m.bm", "points.csv", "--query", "gaps.csv"], []),
+        (["plot", "m.bm", "gaps.csv", "-o", "p.png"], ["--dropna"]),
+        (["evaluate", "m.bm", "gaps.csv", "-l", "kind"], ["--dropna"]),
+        (["evaluate", "m.bm", "gaps.csv", "-c", "triplets.npy"], []),
+        (["compare", "gaps.csv", "-l", "kind"], ["--dropna", "--drop"]),
+        (["fit", "gaps.csv", "-l", "kind", "-o", "new.bm"], ["--dropna", "--drop"]),
+        (["fit", "gaps.csv", "-c", "triplets.npy", "--drop", "kind", "-o", "new.bm"], ["--drop"]),
+    ],
+)
+def test_missing_values_recommend_options_of_the_command(
+    command: list[str],
+    advised: list[str],
+    data: Path,
+    metric: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made_triplets(tmp_path / "triplets.npy")
+    table = pd.read_csv(data)
+    table.loc[3, "width"] = np.nan
+    table.to_csv(tmp_path / "gaps.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    message = failure(capsys, *command)
+    assert "gaps.csv: 1 of 60 rows have missing or infinite values" in message
+    assert re.findall(r"--\w+", message) == advised
 
 
 def test_commands_do_not_replace_inputs(
