@@ -123,14 +123,32 @@ def test_compare_lists_all_methods(data: Path, capsys: pytest.CaptureFixture[str
     assert f"{100 * np.mean(errors):.1f} ± {100 * np.std(errors):.1f}%" in text[1]
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("too\nmuch"), "too"),
+        (MemoryError(), "not enough memory"),
+        (MemoryError("Unable to allocate 2 TiB"), "Unable to allocate 2 TiB"),
+        (RuntimeError("broken"), "broken"),
+        (AssertionError(), "AssertionError"),
+    ],
+)
 def test_compare_reports_failed_methods(
-    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    error: Exception,
+    reason: str,
+    data: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*arguments: object) -> None:
-        raise ValueError("too\nmuch")
+        raise error
 
     monkeypatch.setattr("boostmetric.estimators.BoostMetric.fit", fail)
     words = ["compare", str(data), "-l", "kind", "--method", "boostmetric", "--method", "raw"]
     text = result(capsys, *words).splitlines()
-    assert text[1].split() == ["BoostMetric", "failed:", "too"]
+    assert text[1].split(maxsplit=1) == ["BoostMetric", f"failed: {reason}"]
     assert text[2].startswith("raw Euclidean")
+    failed, raw = json.loads(result(capsys, *words, "--json"))
+    assert (failed["failure"], raw["failure"]) == (reason, None)
+    assert len(raw["errors"]) == 5
+    assert call(capsys, *words[:6], "--json").code == 1  # no method has succeeded

@@ -182,10 +182,27 @@ def test_progress_prints_lines_without_a_terminal(
     quiet: bool, seconds_per_line: float, n_lines: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with FitProgress(quiet, seconds_per_line) as follower:
-        for _ in range(3):
+        follower.begin_pass(1, 2)
+        for _ in range(2):
             assert follower(progress()) is False
-    line = "Pass 1 of 2: 5 of at most 100 directions, 3 of 4,500 comparisons violated"
-    assert capsys.readouterr().err.splitlines() == [line] * n_lines
+    lines = ["Pass 1 of 2: searching neighbors"]
+    lines += 2 * ["Pass 1 of 2: 5 of at most 100 directions, 3 of 4,500 comparisons violated"]
+    assert capsys.readouterr().err.splitlines() == lines[:n_lines]
+
+
+def test_progress_names_every_search(
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(FitProgress, "_show", lambda self, text: shown.append(text))
+    result(capsys, "fit", data, "-l", "kind", "-o", tmp_path / "m.bm", "--passes", "2", *SLOW)
+    first, second = (shown.index(f"Pass {n} of 2: searching neighbors") for n in (1, 2))
+    assert first == 0
+    assert all(text.startswith("Pass 1 of 2: ") for text in shown[:second])
+    assert all("at most" in text for text in shown[second + 1 :])
 
 
 def test_second_ctrl_c_raises() -> None:
@@ -273,6 +290,7 @@ def test_progress_shows_a_bar_in_a_terminal(data: Path, tmp_path: Path) -> None:
         pass
     os.close(ours)
     assert run.returncode == 0
-    assert "Pass 2 of 2" in shown.decode()  # the bar is drawn once more at the end
+    assert "Pass 2 of 2: " in shown.decode()  # the bar is drawn once more at the end
+    assert "None" not in shown.decode()
     assert "\x1b[" in shown.decode()
     assert "\x1b[" not in out

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from boostmetric.cli import options as o
-from boostmetric.cli.console import CommandError, check_output, show_json
+from boostmetric.cli.console import CommandError, check_output, reason, show_json
 
 # typer does not support lists of literals.
 Method = StrEnum(
@@ -74,8 +74,8 @@ def compare(
                 seconds.append(duration)
             error_cell = f"{100 * fmean(errors):.1f} ± {100 * pstdev(errors):.1f}%"
             cells = f"{error_cell:>15}{fmean(seconds):>18.2f}"
-        except (ArithmeticError, ValueError) as error:
-            failure = str(error).splitlines()[0]
+        except Exception as error:  # such as lack of memory; the other methods may succeed
+            failure = reason(error)
             cells = f"  failed: {failure}"
         title = TITLES[each]
         rows.append({"method": title, "errors": errors, "seconds": seconds, "failure": failure})
@@ -83,6 +83,8 @@ def compare(
             print(f"{title:<15}{cells}", flush=True)
     if json:
         show_json(rows)
+    if all(row["failure"] for row in rows):
+        raise typer.Exit(1)
 
 
 def knn_test_error(

@@ -38,6 +38,14 @@ class UsageError(typer.BadParameter):
         return self.message
 
 
+def reason(error: Exception) -> str:
+    """Return the message of an error on one line, or its name if it has none."""
+    lines = str(error).strip().splitlines()
+    if lines:
+        return lines[0]
+    return "not enough memory" if isinstance(error, MemoryError) else type(error).__name__
+
+
 def say(text: str) -> None:
     """Print a message on standard error."""
     print(text, file=sys.stderr, flush=True)
@@ -161,16 +169,14 @@ class FitProgress:
         self._shown = time.monotonic()
         console = Console(stderr=True)
         self._bar = Bar(
-            TextColumn("{task.description}"),
             BarColumn(),
-            TextColumn("{task.completed} of at most {task.total} directions"),
-            TextColumn("{task.fields[details]}"),
+            TextColumn("{task.description}"),
             TimeElapsedColumn(),
             console=console,
             transient=True,
             disable=quiet or not console.is_terminal,
         )
-        self._task = self._bar.add_task("Searching neighbors", total=None, details="")
+        self._task = self._bar.add_task("Preparing", total=None)
 
     def __enter__(self) -> Self:
         self._previous: Any = None
@@ -186,26 +192,28 @@ class FitProgress:
         if self._previous is not None:
             signal.signal(signal.SIGINT, self._previous)
 
+    def begin_pass(self, number: int, n_passes: int) -> None:
+        """Show that a pass begins."""
+        self._bar.update(self._task, completed=0)
+        self._show(f"Pass {number} of {n_passes}: searching neighbors")
+
     def __call__(self, progress: Progress) -> bool:
         """Show the state of the fit, and return whether to end it."""
         self._has_learned = True
-        number = f"Pass {progress.number} of {progress.n_passes}"
-        details = f"{progress.n_violated:,} of {progress.n_comparisons:,} comparisons violated"
-        self._bar.update(
-            self._task,
-            description=number,
-            completed=progress.n_directions,
-            total=progress.max_iter,
-            details=details,
+        self._bar.update(self._task, completed=progress.n_directions, total=progress.max_iter)
+        self._show(
+            f"Pass {progress.number} of {progress.n_passes}: {progress.n_directions} of at most "
+            f"{progress.max_iter} directions, {progress.n_violated:,} of "
+            f"{progress.n_comparisons:,} comparisons violated"
         )
+        return self.interrupted
+
+    def _show(self, text: str) -> None:
+        self._bar.update(self._task, description=text)
         now = time.monotonic()
         if self._bar.disable and not self._quiet and now - self._shown >= self._seconds_per_line:
             self._shown = now
-            say(
-                f"{number}: {progress.n_directions} of at most {progress.max_iter} directions, "
-                f"{details}"
-            )
-        return self.interrupted
+            say(text)
 
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
         if self.interrupted or not self._has_learned:

@@ -17,7 +17,7 @@ from scipy.sparse import issparse
 from sklearn.datasets import load_svmlight_file
 
 from boostmetric._files import atomic_write
-from boostmetric.cli.console import CommandError, say
+from boostmetric.cli.console import CommandError, reason, say
 from boostmetric.cli.options import SVMLIGHT
 from boostmetric.metric import Metric
 from boostmetric.problem import Comparisons
@@ -246,8 +246,7 @@ def errors_of(path: Path) -> Iterator[None]:
     except CommandError:
         raise
     except Exception as error:  # readers raise almost anything for a damaged file
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise CommandError(f"Cannot read {path}: {reason.rstrip('.')}.") from None
+        raise CommandError(f"Cannot read {path}: {reason(error).rstrip('.')}.") from None
 
 
 def read_arrays(path: Path, mmap_mode: Literal["r"] | None = None) -> Any:
