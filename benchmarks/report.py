@@ -14,8 +14,6 @@ import numpy as np
 import scipy
 import sklearn
 
-from boostmetric._files import atomic_write
-
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
 
@@ -43,5 +41,6 @@ def write_section(title: str, script: str, body: str) -> None:
         text = f"{text.rstrip()}\n\n## {title}\n"
     old = re.compile(rf"## {re.escape(title)}\n.*?(?=\n## |\Z)", re.DOTALL)
     text = old.sub(lambda _: section, text)
-    with atomic_write(RESULTS) as temporary:
-        temporary.write_text(text)
+    temporary = RESULTS.with_suffix(".new")
+    temporary.write_text(text)
+    temporary.replace(RESULTS)

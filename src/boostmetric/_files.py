@@ -158,7 +158,11 @@ def load_arrays(
                 raise ValueError("arrays are missing")
             stored, written_by, facts = (header[key] for key in ("version", "boostmetric", "facts"))
             if header["kind"] != kind:
-                raise FileFormatError(f"{path} is a {header['kind']} file, not a {kind} file.")
+                found, expected = (
+                    f"{'an' if each[0] in 'aeiou' else 'a'} {each} file"
+                    for each in (header["kind"], kind)
+                )
+                raise FileFormatError(f"{path} is {found}, not {expected}.")
             if stored != version:
                 advice = "Upgrade boostmetric" if stored > version else f"Write the {kind} again"
                 raise FileFormatError(

@@ -73,6 +73,7 @@ def npz(**arrays: ArrayLike) -> bytes:
 DAMAGED_ARRAYS = [
     (b"", "it is empty"),
     (b"text", "it is not an .npy or .npz file"),
+    (b"PK", "it is not an .npy or .npz file"),
     (b"PK\x03\x04", "not a zip file"),
     (b"\x93NUMPY", "EOF"),
     (npy(np.ones((60, 4)))[:100], "EOF"),

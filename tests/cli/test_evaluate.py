@@ -105,6 +105,21 @@ def test_evaluate_requires_labels_and_settings(
     assert "does not contain the settings" in failure(capsys, *words)
 
 
+@pytest.mark.parametrize("command", ["evaluate", "compare"])
+def test_folds_are_compared_with_the_classes(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "t.csv"
+    data.write_text("a,kind\n" + "1,x\n2,x\n3,x\n4,y\n5,y\n")
+    words = [command, str(data), "-l", "kind", "--cv"]
+    assert "--cv 4 exceeds the 3 points of the largest class" in failure(capsys, *words, "4")
+    methods = ["--method", "raw"] if command == "compare" else []
+    said = call(capsys, *words, "3", *methods)
+    assert said.code == 0
+    assert "Warning: the smallest class has fewer points (2) than folds (3)." in said.err
+    assert "n_splits" not in said.err
+
+
 # compare
 
 

@@ -77,7 +77,7 @@ def test_neighbors_prints_ten_points_by_default(
     words: list[str | Path] = ["neighbors", metric, data, "-k", "1"]
     said = call(capsys, *words)
     assert len(said.out.splitlines()) == 11
-    assert said.err.startswith("These are the first 10 of 60 points.")
+    assert said.err.startswith("Printed 10 of 60 points. Use --row")
     said = call(capsys, *words, "--limit", "0")
     assert (len(said.out.splitlines()), said.err) == (61, "")
 

@@ -45,7 +45,9 @@ QueryIds = Annotated[
     Path | None,
     o.input_file(help="Ids of the queries, one per line. By default row numbers, from 0."),
 ]
-DocumentIds = Annotated[Path | None, o.input_file(help="Ids of the documents, one per line.")]
+DocumentIds = Annotated[
+    Path | None, o.input_file(help="Ids of the documents, one per line, as for --query-ids.")
+]
 Side = Annotated[
     Literal["auto", "both", "query"],
     typer.Option(help="Map both sides, or queries only; auto: queries only for judgments."),
@@ -58,7 +60,7 @@ Dimensions = Annotated[
 ]
 NewDocuments = Annotated[
     bool,
-    typer.Option("--new-documents", help="Documents or classes of the search will be new."),
+    typer.Option("--new-documents", help="The search will contain new documents or classes."),
 ]
 Adapter = Annotated[Path, o.argument(metavar="ADAPTER", help="File written by `adapt fit`.")]
 Format = Annotated[
@@ -82,7 +84,8 @@ def fit(
     dimensions: Dimensions = None,
     new_documents: NewDocuments = False,
     base_model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the embedding model.")
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the embedding model, stored in the file."),
     ] = None,
     seed: o.Seed = 0,
     jobs: o.Jobs = None,
@@ -114,7 +117,7 @@ def report(
         Path | None, o.input_file(help="Texts of the queries (or of VECTORS), one per line.")
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(dir_okay=False, metavar="FILE", help="Write a web page, too.")
+        Path | None, typer.Option(dir_okay=False, metavar="FILE", help="Also write a web page.")
     ] = None,
     side: Side = "auto",
     metric: Similarity = "cosine",
@@ -172,6 +175,7 @@ def apply(
     mapped = learned.transform_documents(X) if documents else learned.transform(X)
     with atomic_write(output) as temporary, open(temporary, "wb") as file:
         np.save(file, mapped)
+    say(f"Saved {output}: {mapped.shape[0]} vectors, {mapped.shape[1]} dimensions.")
 
 
 @command(adapt, "adapt export adapter.npz --format onnx -o adapter.onnx")
@@ -180,10 +184,12 @@ def export(
     format: Format,
     output: Annotated[Path, o.output_file(help="File, or folder, for the result.")],
     side: Annotated[
-        Literal["both", "query"] | None, typer.Option(help="Fail unless the adapter is of it.")
+        Literal["both", "query"] | None,
+        typer.Option(help="Fail unless the adapter maps this side."),
     ] = None,
     base_model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the embedding model.")
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the embedding model, stored in the file."),
     ] = None,
     force: o.Force = False,
 ) -> None:
@@ -192,6 +198,7 @@ def export(
     from boostmetric.embeddings.exports import export as write
 
     write(EmbeddingAdapter.load(adapter), output, format, base_model=base_model, side=side)
+    say(f"Saved {output}.")
 
 
 def _params(

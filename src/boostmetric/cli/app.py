@@ -89,7 +89,7 @@ def run(argv: list[str] | None) -> int:
     except (FloatingPointError, OverflowError, ZeroDivisionError) as error:
         message = (
             f"the computation failed ({error}). Are some values extremely large or small? Rescale "
-            "the features, or use --init scale."
+            "the features."
         )
     except (CommandError, ArithmeticError, ImportError, OSError, ValueError) as error:
         message = str(error)

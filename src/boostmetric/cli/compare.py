@@ -54,13 +54,12 @@ def compare(
     """
     from statistics import fmean, pstdev
 
-    from sklearn.model_selection import StratifiedKFold
-
+    from boostmetric.cli.evaluate import make_folds
     from boostmetric.cli.tables import read_table
 
     table = read_table(data, label, column, drop, sep=sep, decimal=decimal, dropna=dropna).dense()
     X, y = table.X, table.classes
-    splits = list(StratifiedKFold(cv, shuffle=True, random_state=seed).split(X, y))
+    splits = make_folds(y, cv, seed)
     if not json:
         print(f"{'':<15}{f'{k}-NN error':>15}{'seconds per fit':>18}", flush=True)
     rows: list[dict[str, Any]] = []

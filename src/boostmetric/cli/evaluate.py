@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,14 +67,13 @@ def evaluate(
     """
     *metric_files, data = files
     if len(metric_files) > 1 or (not metric_files and cv is None):
-        raise UsageError("Give METRIC and DATA, or DATA with --cv.")
+        raise UsageError("Pass METRIC and DATA, or only DATA with --cv.")
     if cv is not None and (test or comparisons):
         raise UsageError("--cv cannot be used with --test or --comparisons.")
     if dropna and comparisons is not None:
-        raise UsageError("--dropna cannot be used with --comparisons, which number the rows.")
+        raise UsageError("--dropna cannot be used with --comparisons, which refer to row numbers.")
 
     import numpy as np
-    from sklearn.model_selection import StratifiedKFold
 
     from boostmetric.cli.tables import read_comparisons, read_table
     from boostmetric.evaluation import satisfied_share
@@ -87,8 +87,7 @@ def evaluate(
     if cv is not None:
         X, y = table.X, table.classes
         learner = _learner(metric, jobs)
-        splits = StratifiedKFold(cv, shuffle=True, random_state=seed).split(X, y)
-        for number, (train, left_out) in enumerate(splits, start=1):
+        for number, (train, left_out) in enumerate(make_folds(y, cv, seed), start=1):
             say(f"Fold {number} of {cv}: learning from {len(train)} points")
             learned = learner.fit(X[train], y[train]).metric_
             folds.append(
@@ -132,6 +131,26 @@ def evaluate(
                 cells.append(f"{np.mean(values):.{digits}f}{spread}{unit}")
             rows.append([title.format(k=k), *cells])
     show(text_table(["", *folds[0]], rows))
+
+
+def make_folds(y: NDArray, n_folds: int, seed: int) -> list[tuple[NDArray, NDArray]]:
+    """Return the training and test rows of stratified folds."""
+    import numpy as np
+    from sklearn.model_selection import StratifiedKFold
+
+    counts = np.unique(y, return_counts=True)[1]
+    if n_folds > counts.max():
+        raise CommandError(
+            f"--cv {n_folds} exceeds the {counts.max()} points of the largest class."
+        )
+    if n_folds > counts.min():
+        say(
+            f"Warning: the smallest class has fewer points ({counts.min()}) than folds ({n_folds})."
+        )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class")
+        splits = StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(y, y)
+        return list(splits)
 
 
 def distances(X: NDArray, metric: Metric) -> dict[str, Callable[[Any], NDArray]]:

@@ -33,7 +33,7 @@ ENDINGS = {
     "CONVERGED": "Converged to the optimum.",
     "STOPPED": "Stopped early: the error on held-out data no longer decreased.",
     "UNBOUNDED": "Finished: all comparisons are satisfied.",
-    "FAILED": "Failed: the loss returned NaN; the metric is that of the step before.",
+    "FAILED": "Failed: the loss returned NaN; the metric from the previous step was kept.",
     "INTERRUPTED": "Stopped by Ctrl-C; the metric has what was learned so far.",
 }
 """How a fit ended, by the name of `Status`, in terms of the command line's options."""
@@ -88,10 +88,15 @@ def fit(
     ] = None,
     components: Annotated[
         float | None,
-        model(min=0, metavar="N", help="Maximum number of components, or share of the trace < 1."),
+        model(
+            min=0,
+            metavar="N",
+            help="Maximum number of components; below 1, the fraction of the trace to keep.",
+        ),
     ] = None,
     early_stopping: Annotated[
-        bool, model("--early-stopping", help="Stop when the error on held-out data is lowest.")
+        bool,
+        model("--early-stopping", help="Stop when the error on held-out data no longer decreases."),
     ] = False,
     max_iter: Annotated[
         int | None, expert(min=1, metavar="N", help="Directions per pass.", show_default="500")
@@ -106,11 +111,13 @@ def fit(
     ] = None,
     alpha: Annotated[
         float | None,
-        expert(min=0, metavar="X", help="Relative strength.", show_default="auto"),
+        expert(min=0, metavar="X", help="Strength of the regularizer.", show_default="auto"),
     ] = None,
     engine: Annotated[
         str | None,
-        expert(metavar="NAME", help="dask or the address of a scheduler. Default: this process."),
+        expert(
+            metavar="NAME", help="dask, or the address of a Dask scheduler. Default: this process."
+        ),
     ] = None,
     seed: o.Seed = 0,
     jobs: o.Jobs = None,
@@ -132,7 +139,11 @@ def fit(
     if needs_label and label is None and comparisons is None:
         raise UsageError("--label or --comparisons is required.")
     if dropna and comparisons is not None:
-        raise UsageError("--dropna cannot be used with --comparisons, which number the rows.")
+        raise UsageError("--dropna cannot be used with --comparisons, which refer to row numbers.")
+    if components is not None and (components == 0 or (components > 1 and components % 1)):
+        raise UsageError(
+            f"--components must be an integer >= 1, or a fraction below 1; got {components}."
+        )
     if alpha is not None and alpha >= 1 and regularizer == "trace":
         raise UsageError("--alpha must be less than 1 for the trace regularizer.")
     if resume and checkpoint is None:
@@ -156,8 +167,8 @@ def fit(
         parameters["init"] = None
     if choose and parameters.keys() - {"n_components", "checkpoint"}:
         raise UsageError(
-            "--choose finds the settings. Leave out options of the model and the optimization, "
-            "except --components."
+            "--choose cannot be combined with options of the model or the optimization, except "
+            "--components."
         )
 
     # 2) data
@@ -254,7 +265,7 @@ def _choose(
     ending = f" {ENDINGS['INTERRUPTED']}" if progress.interrupted else ""
     text = (
         f"Learned a metric of rank {rank} over {D} features; score {learner.best_score_:.3f} on "
-        f"held-out data. Best candidate: {describe(learner.best_params_)}; metrics in the average: "
+        f"held-out data. Best candidate: {describe(learner.best_params_)}. Metrics averaged: "
         f"{len(learner.averaged_params_)}.{ending}"
     )
     return learner.metric_, text, progress.interrupted
@@ -294,7 +305,7 @@ def _quality(metric: Metric, table: Table, compared: Comparisons | None, seed: i
     try:
         X, y = table.dense().X, table.labels
     except CommandError:  # too large
-        return "The error was not computed: the table is too large."
+        return "The training error was not computed, because the table is too large."
     values = dict[str, float]()
     for name, f in distances(X, metric).items():
         if y is not None:

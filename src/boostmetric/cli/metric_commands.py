@@ -31,7 +31,7 @@ def transform(
     sep: o.Sep = None,
     decimal: o.Decimal = ".",
 ) -> None:
-    """Write points whose Euclidean distance is the learned metric.
+    """Write transformed points, whose Euclidean distance is the learned distance.
 
     The columns are component0, component1, … by decreasing weight, followed by the label if --label
     is given. If the metric has feature names, columns of DATA are selected by name.
@@ -58,7 +58,7 @@ def neighbors(
         Path | None, o.input_file(help="Table of other points to search the neighbors of.")
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Points to print without --row; 0 prints all.")
+        int, typer.Option(min=0, metavar="N", help="Number of points without --row; 0 for all.")
     ] = 10,
     k: o.Neighbors = 5,
     label: o.Label = None,
@@ -71,8 +71,8 @@ def neighbors(
 ) -> None:
     """Print the nearest points in DATA by the learned metric.
 
-    The neighbors of rows of DATA (--row), of the points of another table (--query), or of the first
-    rows of DATA. A row is not its own neighbor.
+    Searches the neighbors of rows of DATA (--row), of the points of another table (--query), or by
+    default of the first rows of DATA. A row is not its own neighbor.
     """
     if row and query is not None:
         raise UsageError("--row cannot be used with --query.")
@@ -113,10 +113,8 @@ def neighbors(
         ]
         show(text_table(found[0] if found else [], rows, left=[4]))
     if len(numbers) < len(queries) and not row:
-        say(
-            f"These are the first {len(numbers)} of {len(queries)} points. Use --row to choose, or "
-            "--limit 0 for all."
-        )
+        choice = "" if query is not None else "--row for others, or "
+        say(f"Printed {len(numbers)} of {len(queries)} points. Use {choice}--limit 0 for all.")
 
 
 def inspect(
@@ -130,7 +128,7 @@ def inspect(
     """Print the eigenvalues, features and settings of a metric.
 
     The importance of a feature is its diagonal entry of M times its variance in the training data,
-    as a share of the sum over all features. It does not depend on the units of the features.
+    as a fraction of the sum over all features. It does not depend on the units of the features.
     """
     from boostmetric.metric import Metric
 

@@ -255,7 +255,7 @@ def read_arrays(path: Path, mmap_mode: Literal["r"] | None = None) -> Any:
         start = file.read(6)
         if start == np.lib.format.MAGIC_PREFIX:
             return np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
-        if start[:2] == b"PK":
+        if start[:4] in (b"PK\x03\x04", b"PK\x05\x06"):  # a zip file, with members or without
             file.seek(0)
             with np.load(file, allow_pickle=False) as arrays:
                 return dict(arrays)
@@ -351,8 +351,8 @@ def _known(path: Path, frame: Any, names: Sequence[str]) -> list[str]:
         if name not in frame.columns:
             similar = get_close_matches(name, frame.columns, n=1)
             hint = f"Did you mean {similar[0]!r}?" if similar else ""
-            columns = ", ".join(frame.columns[:10]) + (", …" if frame.shape[1] > 10 else "")
-            raise CommandError(f"{path} has no column {name!r}; it has {columns}. {hint}")
+            columns = ", ".join(frame.columns[:10]) + (", …" if frame.shape[1] > 10 else ".")
+            raise CommandError(f"{path} has no column {name!r}; it has {columns} {hint}".rstrip())
     return list(names)
 
 
