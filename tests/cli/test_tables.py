@@ -125,7 +125,7 @@ def test_missing_values_raise_or_are_dropped(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "No columns to parse"),
+        ("", "it is empty"),
         ("a,kind\n", "has 0 rows"),
         ("a,kind\n1,x,7\n2,y,8\n", "does not match length of data"),
         ("a,kind\n1,x\n2,y,8\n", "Expected 2 fields in line 3, saw 3"),
@@ -231,6 +231,8 @@ def test_svmlight(tmp_path: Path) -> None:
         read_table(tmp_path / "t.svm", "y")
     with pytest.raises(CommandError, match="too large for a dense array"):
         table.dense(max_values=5)
+    with pytest.raises(CommandError, match="has no rows"):
+        read_table(write(tmp_path / "none.svm", ""))
     write(tmp_path / "huge.svm", "0 999999999:1\n1 1:2\n")
     with pytest.raises(CommandError, match="an index of 999999999"):
         read_table(tmp_path / "huge.svm")

@@ -235,7 +235,7 @@ def _inputs(
     query_ids: Path | None,
     document_ids: Path | None,
 ) -> dict[str, Any]:
-    """The arguments of `EmbeddingAdapter.fit`."""
+    """Read the arguments of `EmbeddingAdapter.fit`."""
     if (vectors is None) != (labels is None):
         raise UsageError("VECTORS and --labels must be used together.")
     given = [each is not None for each in (queries, documents, judgments)]
@@ -263,7 +263,7 @@ def _inputs(
 
 
 def _load(path: Path) -> Any:
-    """Vectors in an .npy file, memory-mapped."""
+    """Open the vectors in an .npy file, memory-mapped."""
     import numpy as np
 
     from boostmetric.cli.tables import read_arrays
@@ -299,7 +299,7 @@ def _read_labels(path: Path) -> Any:
 
 
 def _read_judgments(path: Path) -> dict[int, Any]:
-    """Columns query, document and, if there is one, grade: ids are str, grades are numbers."""
+    """Read the columns query, document and, if any, grade: ids are str, grades are numbers."""
     import pandas as pd
 
     from boostmetric.cli.tables import errors_of
@@ -333,7 +333,7 @@ def _read_judgments(path: Path) -> dict[int, Any]:
 
 
 def _positions(ids: Any, kind: str, path: Path | None, n: int, judgments: Path) -> Any:
-    """Row numbers of ids."""
+    """Return the row numbers of ids."""
     import pandas as pd
 
     known = list(map(str, range(n))) if path is None else _lines(path)

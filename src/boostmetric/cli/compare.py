@@ -97,7 +97,7 @@ def knn_test_error(
     seed: int = 0,
     scale: bool = True,
 ) -> tuple[float, float]:
-    """The error of k nearest neighbors on the test rows, and the seconds of the fit.
+    """Return the error of k nearest neighbors on the test rows, and the seconds of the fit.
 
     If `scale`, learners see features that are standardized by the training rows. PCA keeps 95 % of
     the variance.

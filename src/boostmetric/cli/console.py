@@ -76,7 +76,7 @@ def show_json(value: Any) -> None:
 def table(
     columns: Iterable[str], rows: Iterable[Sequence[object]], left: Sequence[int] = (0,)
 ) -> Table:
-    """A table without lines; the columns numbered in `left` are aligned to the left."""
+    """Build a table without lines; the columns numbered in `left` are aligned to the left."""
     from rich.table import Table
     from rich.text import Text
 

@@ -154,7 +154,7 @@ def make_folds(y: NDArray, n_folds: int, seed: int) -> list[tuple[NDArray, NDArr
 
 
 def distances(X: NDArray, metric: Metric) -> dict[str, Callable[[Any], NDArray]]:
-    """Transformations whose Euclidean distances are compared, by the name of the distance."""
+    """Return the transformations whose Euclidean distances are compared, by name."""
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(X)
@@ -168,7 +168,7 @@ def distances(X: NDArray, metric: Metric) -> dict[str, Callable[[Any], NDArray]]
 def _scores(
     Z: NDArray, y: NDArray, W: NDArray | None, y_test: NDArray | None, k: int, seed: int
 ) -> dict[str, float]:
-    """Measures of the Euclidean distance: for test points W, or for every point and the others."""
+    """Evaluate the Euclidean distance: for test points W, or for every point and the others."""
     from boostmetric.evaluation import knn_error, retrieval_scores
 
     retrieved = retrieval_scores(
@@ -181,7 +181,7 @@ def _scores(
 
 
 def _learner(metric: Metric | None, jobs: int | None) -> Any:
-    """An estimator with the settings that a metric was learned with, or the defaults."""
+    """Return an estimator with the settings that a metric was learned with, or the defaults."""
     from boostmetric.estimators import BoostMetric, BoostMetricCV
 
     if metric is None:

@@ -216,7 +216,7 @@ def fit(
 def _fit(
     table: Table, compared: Comparisons | None, quiet: bool, parameters: dict[str, Any]
 ) -> tuple[Metric, str, bool]:
-    """The metric, how the fit ended, and whether Ctrl-C ended it."""
+    """Return the metric, how the fit ended, and whether Ctrl-C ended it."""
     from boostmetric.estimators import BoostMetric, listening
     from boostmetric.solvers import Status
 
@@ -242,7 +242,7 @@ def _fit(
 def _choose(
     table: Table, compared: Comparisons | None, quiet: bool, parameters: dict[str, Any]
 ) -> tuple[Metric, str, bool]:
-    """The metric of `BoostMetricCV`, what was chosen, and whether Ctrl-C ended the search."""
+    """Return the metric of `BoostMetricCV`, the choice, and whether Ctrl-C ended the search."""
     from boostmetric.estimators import BoostMetricCV, listening
 
     class Lines(logging.Handler):
@@ -272,7 +272,7 @@ def _choose(
 
 
 def describe(candidate: Mapping[str, Any]) -> str:
-    """Settings of `BoostMetric` in words.
+    """Describe settings of `BoostMetric` in words.
 
     >>> describe({"init": None, "n_neighbors": (5, 10), "shrinkage": 0.1})
     'init none, neighbors 5/10, shrinkage 0.1'
@@ -290,7 +290,7 @@ def describe(candidate: Mapping[str, Any]) -> str:
 
 
 def _quality(metric: Metric, table: Table, compared: Comparisons | None, seed: int) -> str:
-    """One line with the quality on the training data: raw, standardized and learned."""
+    """Describe the quality on the training data in one line: raw, standardized and learned."""
     import numpy as np
 
     from boostmetric.cli.evaluate import distances

@@ -158,7 +158,7 @@ def inspect(
 
 
 def _bars(values: Mapping[str, float], top: int) -> list[str | Table]:
-    """A table of the first values with bars, and the number of the others."""
+    """Build a table of the first values with bars, and the number of the others."""
     if not values or max(values.values()) <= 0:
         return ["  none: the metric is 0"]
     largest, total = max(values.values()), sum(values.values())
@@ -171,7 +171,7 @@ def _bars(values: Mapping[str, float], top: int) -> list[str | Table]:
 
 
 def _facts(origin: Mapping[str, Any]) -> list[str]:
-    """Lines about the fit. Values may have any type, since users can set an origin."""
+    """Describe the fit in lines. Values may have any type, since users can set an origin."""
     if not isinstance(origin.get("estimator"), str):
         facts = [f"{name}: {value!s:.200}" for name, value in origin.items()]
         return facts or ["unknown: the file has no information about the fit."]

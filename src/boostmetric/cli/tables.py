@@ -37,7 +37,7 @@ class Table:
     feature_names: tuple[str, ...] | None = None
 
     def require_labels(self) -> NDArray:
-        """The labels. Raises a CommandError if the table has no labels."""
+        """Return the labels. Raises a CommandError if the table has no labels."""
         if self.labels is None:
             raise CommandError(f"Which column of {self.path} has the labels? Use --label.")
         return self.labels
@@ -57,7 +57,7 @@ class Table:
         return labels
 
     def dense(self, max_values: int = 2**28) -> Table:
-        """The same table with a dense X, by default of at most 2 GB."""
+        """Return the same table with a dense X, by default of at most 2 GB."""
         if not issparse(self.X):
             return self
         if self.X.shape[0] * self.X.shape[1] > max_values:
@@ -231,7 +231,7 @@ def write_points(path: Path, points: NDArray, labels: NDArray | None, label: str
 
 
 def _suffix(path: Path) -> str:
-    """The suffix that determines the format, without that of compressed text."""
+    """Return the suffix that determines the format, without that of compressed text."""
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     if suffix not in FORMATS:
         raise CommandError(f"{path}: unknown format. Supported are {', '.join(FORMATS)}.")
@@ -246,7 +246,9 @@ def errors_of(path: Path) -> Iterator[None]:
     except CommandError:
         raise
     except Exception as error:  # readers raise almost anything for a damaged file
-        raise CommandError(f"Cannot read {path}: {reason(error).rstrip('.')}.") from None
+        is_empty = isinstance(error, pd.errors.EmptyDataError)
+        text = "it is empty" if is_empty else reason(error).rstrip(".")
+        raise CommandError(f"Cannot read {path}: {text}.") from None
 
 
 def read_arrays(path: Path, mmap_mode: Literal["r"] | None = None) -> Any:
@@ -265,7 +267,7 @@ def read_arrays(path: Path, mmap_mode: Literal["r"] | None = None) -> Any:
 
 
 def _load(path: Path, label: str | None = None, **text: Any) -> tuple[Any, Any]:
-    """All columns of a file as a DataFrame, and the labels if they are a separate array."""
+    """Read all columns of a file as a DataFrame, and the labels if they are a separate array."""
     suffix, labels = _suffix(path), None
     with errors_of(path):
         if suffix in TEXT:
@@ -295,7 +297,7 @@ def _load(path: Path, label: str | None = None, **text: Any) -> tuple[Any, Any]:
 def _read_text(
     path: Path, default_sep: str, sep: str | None, decimal: str = ".", header: bool = True
 ) -> Any:
-    """A text file as a DataFrame; without `header`, a first line of numbers is data."""
+    """Read a text file as a DataFrame; without `header`, a first line of numbers is data."""
     options: dict[str, Any] = {
         "sep": sep or default_sep,
         "decimal": decimal,
@@ -334,6 +336,8 @@ def _read_text(
 def _read_svmlight(path: Path, metric: Metric | None) -> Table:
     with errors_of(path):
         X, y = load_svmlight_file(str(path), n_features=metric.n_features if metric else None)
+    if len(y) == 0:
+        raise CommandError(f"{path} has no rows.")
     # A metric stores a float per feature and direction. A larger index is most likely an error:
     # trigrams of webspam, among the widest public datasets, have 16.6 million features.
     max_features = 2**24
@@ -346,7 +350,7 @@ def _read_svmlight(path: Path, metric: Metric | None) -> Table:
 
 
 def _known(path: Path, frame: Any, names: Sequence[str]) -> list[str]:
-    """The names; an error if one is not a column."""
+    """Return the names as a list; raise a CommandError if one is not a column."""
     for name in names:
         if name not in frame.columns:
             similar = get_close_matches(name, frame.columns, n=1)
@@ -371,7 +375,7 @@ def _check_numeric(path: Path, frame: Any, advice: str) -> None:
 
 
 def _as_classes(labels: Any) -> NDArray:
-    """Labels as an array of numbers or strings; whole floats become integers."""
+    """Return labels as an array of numbers or strings; whole floats become integers."""
     is_number = pd.api.types.is_numeric_dtype(labels)
     values = np.asarray(labels.tolist() if is_number else labels.astype(str).tolist())
     is_whole = values.dtype.kind == "f" and (values % 1 == 0).all()
