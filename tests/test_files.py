@@ -320,12 +320,13 @@ def test_permissions_and_owner_are_kept(
     owners = []
     monkeypatch.setattr(os, "chown", lambda path, *owner: owners.append(owner))
     path.chmod(mode)
+    before = path.stat()
     with atomic_write(path) as temporary:
         assert stat.S_IMODE(temporary.stat().st_mode) == 0o600  # others never see the contents
         temporary.write_text("new")
     assert path.read_text() == "new"
     assert stat.S_IMODE(path.stat().st_mode) == mode
-    assert owners == [(os.getuid(), os.getgid())]
+    assert owners == [(before.st_uid, before.st_gid)]
 
     def forbidden(*_: Any) -> None:
         raise PermissionError

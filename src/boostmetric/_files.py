@@ -80,7 +80,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
                     with suppress(OSError):
                         os.chown(temporary, old.st_uid, old.st_gid)
                 with suppress(OSError):
-                    os.chmod(temporary, stat.S_IMODE(old.st_mode))
+                    os.chmod(temporary, old.st_mode & 0o777)
             # Flush the contents before renaming; otherwise a power failure may leave an empty file.
             os.fsync(file.fileno())
         os.replace(temporary, target)

@@ -14,6 +14,8 @@ from cli_tools import QUICK, call, failure, made_csv, result, usage_error
 import boostmetric
 from boostmetric import LOSSES, REGULARIZERS, BoostMetric, NotANumberError, Status
 from boostmetric.cli import main
+from boostmetric.cli.adapt import adapt
+from boostmetric.cli.app import app
 from boostmetric.cli.fit import ENDINGS, Init, Loss, Regularizer, Solver
 from boostmetric.estimators import INITS
 from boostmetric.solvers import SOLVERS
@@ -44,6 +46,11 @@ def test_help_lists_the_commands(arguments: list[str], capsys: pytest.CaptureFix
     assert said.code in (0, 2)  # without arguments it depends on the version of typer
     _, _, commands = (said.out + said.err).partition("Commands:\n")
     assert re.findall(r"^  ([a-z]+)  ", commands, re.MULTILINE) == COMMANDS
+
+
+def test_all_commands_check_their_output_files() -> None:
+    for each in (*app.registered_commands, *adapt.registered_commands):
+        assert hasattr(each.callback, "__wrapped__"), each.callback
 
 
 def test_names_and_defaults_match_the_library(capsys: pytest.CaptureFixture[str]) -> None:
