@@ -27,7 +27,7 @@ NUMERICAL := tests/neighbors tests/problem tests/solvers tests/test_learn.py tes
 	peers peers-torch results clean
 
 demo: $(VENV)/.demo
-	$(BIN)/boostmetric demo
+	$(BIN)/boostmetric demo --force
 
 # The package of the paper's experiments, with its command boostmetric-paper.
 paper: $(VENV)/.paper

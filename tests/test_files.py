@@ -5,17 +5,20 @@ import json
 import math
 import os
 import signal
+import socket
+import stat
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from boostmetric._files import FileFormatError, load_arrays, save_arrays
+from boostmetric._files import FileFormatError, atomic_write, load_arrays, save_arrays
 
 FACTS = {"name": "ü\ud800\n", "gap": math.inf, "list": [1, None, True, -math.inf, {"": 0.1}]}
 ARRAYS = {"coefs": np.array([1.5, -0.0]), "flags": np.array([[True], [False]])}
@@ -84,6 +87,22 @@ def test_arrays_keep_dtype_shape_and_order(
     assert (loaded.dtype, loaded.shape, loaded.strides) == (array.dtype, shape, array.strides)
     assert np.array_equal(loaded, array)
     assert loaded.flags.writeable
+
+
+def test_byte_order_becomes_native(path: Path) -> None:
+    save_arrays(path, "thing", 1, {}, {"a": np.array([[1, 2]], ">f8", order="F")})
+    array = load_arrays(path, "thing", 1)[1]["a"]
+    assert array.dtype.isnative
+    assert array.tolist() == [[1, 2]]
+
+
+def test_lack_of_memory_is_no_damage(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(np, "load", fail)
+    with pytest.raises(MemoryError):
+        load_arrays(path, "thing", 1)
 
 
 def test_empty_arrays_keep_their_shape(path: Path) -> None:
@@ -172,6 +191,10 @@ def declaring(shape: str, dtype: str = "<f8") -> bytes:
         declaring(f"({'9' * 5000},)"),
         declaring("(2,)", "|O"),
         declaring("(2,)", "<c8"),
+        declaring("(1,)", "<f16"),
+        declaring("(8,)", "<f2"),
+        declaring("((2,)"),
+        declaring("(2,),\n  2\n 2"),
         declaring("(__import__('os'),)"),
         declaring("(2,)").replace(b"NUMPY\x01", b"NUMPY\x02"),
         b"",
@@ -229,11 +252,101 @@ def test_invalid_facts_leave_the_old_file(path: Path) -> None:
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_invalid_paths_are_rejected(tmp_path: Path) -> None:
+def test_invalid_paths_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(IsADirectoryError, match=f"{tmp_path} is a directory; pass a file path"):
         save_arrays(tmp_path, "thing", 1, {}, {})
-    with pytest.raises(FileNotFoundError, match=f"Directory {tmp_path}/no does not exist"):
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path}/no does not exist"):
         save_arrays(tmp_path / "no" / "where", "thing", 1, {}, {})
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    with pytest.raises(PermissionError, match=f"{tmp_path} is not writable"):
+        save_arrays(tmp_path / "new", "thing", 1, {}, {})
+
+
+def node(path: Path, kind: str) -> Path:
+    """Make something that is not a regular file, or a link to it."""
+    if kind in ("device", "linked device"):
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    elif kind in ("pipe", "linked pipe"):
+        os.mkfifo(path)
+    else:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+    if kind.startswith("linked"):
+        path.with_name("link").symlink_to(path)
+        return path.with_name("link")
+    return path
+
+
+@pytest.mark.skipif(os.name != "posix", reason="makes devices and pipes")
+@pytest.mark.parametrize("kind", ["device", "pipe", "socket", "linked device", "linked pipe"])
+def test_only_regular_files_are_replaced(kind: str) -> None:
+    # The path of a socket has at most 100 characters, fewer than those of pytest's directories.
+    with TemporaryDirectory() as directory:
+        try:
+            path = node(Path(directory, "node"), kind)
+        except PermissionError:  # devices, unless root
+            pytest.skip("no permission")
+        before = path.lstat().st_mode, path.stat().st_mode, os.listdir(directory)
+        with pytest.raises(OSError, match=f"{path} is not a regular file"):
+            save_arrays(path, "thing", 1, {}, {})
+        assert (path.lstat().st_mode, path.stat().st_mode, os.listdir(directory)) == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="symbolic links require rights on Windows")
+def test_links_stay_and_their_targets_are_replaced(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "first").symlink_to(Path("..") / "second")
+    (tmp_path / "second").symlink_to(path)
+    (tmp_path / "dangling").symlink_to("new")
+    (tmp_path / "loop").symlink_to("loop")
+    for link in (tmp_path / "links" / "first", tmp_path / "dangling"):
+        save_arrays(link, "thing", 1, {"by": link.name}, {})
+        assert link.is_symlink()
+    assert (tmp_path / "second").is_symlink()
+    assert load_arrays(path, "thing", 1)[0] == {"by": "first"}
+    assert not path.is_symlink()
+    assert load_arrays(tmp_path / "new", "thing", 1)[0] == {"by": "dangling"}
+    with pytest.raises(OSError, match="symbolic links"):
+        save_arrays(tmp_path / "loop", "thing", 1, {}, {})
+    assert len(os.listdir(tmp_path)) == 6
+    assert os.listdir(tmp_path / "links") == ["first"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permission bits")
+@pytest.mark.parametrize("mode", [0o600, 0o664, 0o755])
+def test_permissions_and_owner_are_kept(
+    mode: int, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners = []
+    monkeypatch.setattr(os, "chown", lambda path, *owner: owners.append(owner))
+    path.chmod(mode)
+    before = path.stat()
+    with atomic_write(path) as temporary:
+        assert stat.S_IMODE(temporary.stat().st_mode) == 0o600  # others never see the contents
+        temporary.write_text("new")
+    assert path.read_text() == "new"
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert owners == [(before.st_uid, before.st_gid)]
+
+    def forbidden(*_: Any) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "chown", forbidden)
+    save_arrays(path, "thing", 1, FACTS, ARRAYS)
+    assert has_original_contents(path)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permission bits")
+def test_new_files_have_the_permissions_of_the_umask(tmp_path: Path) -> None:
+    (tmp_path / "expected").touch()
+    save_arrays(tmp_path / "new", "thing", 1, {}, {})
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "expected").stat().st_mode
+
+
+def test_names_may_be_as_long_as_the_file_system_permits(tmp_path: Path) -> None:
+    save_arrays(tmp_path / ("n" * 250), "thing", 1, FACTS, ARRAYS)
+    assert has_original_contents(tmp_path / ("n" * 250))
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 
 from boostmetric import Metric
+from boostmetric._files import FileFormatError, save_arrays
 from boostmetric.metric import fix_signs, pair_distances
 
 DTYPES = [np.float32, np.float64]
@@ -352,11 +354,26 @@ def test_distances_of_the_zero_metric_are_zero(J: int) -> None:
         (np.eye(2), np.array([1.0, np.inf]), "must be finite"),
         (np.full((2, 2), np.nan), np.ones(2), "must be finite"),
         (np.eye(2), np.array([1.0, -1e-9]), "coefs must be >= 0, got -1e-09"),
+        (np.eye(2, dtype=np.longdouble), np.ones(2), "must be float32 or float64, got float128"),
+        (np.eye(2, dtype=int), np.ones(2), "directions must be float32 or float64, got int64"),
     ],
 )
 def test_invalid_metrics_are_rejected(directions: NDArray, coefs: NDArray, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Metric(directions, coefs)
+
+
+@pytest.mark.parametrize("invalid", [np.longdouble, np.float16, np.int64, np.nan, np.inf])
+@pytest.mark.parametrize("name", ["directions", "coefs"])
+def test_files_with_other_numbers_are_rejected(name: str, invalid: Any, tmp_path: Path) -> None:
+    arrays: dict[str, NDArray] = {"directions": np.eye(2), "coefs": np.ones(2)}
+    if isinstance(invalid, float):
+        arrays[name].flat[0] = invalid
+    else:
+        arrays[name] = arrays[name].astype(invalid)
+    save_arrays(tmp_path / "m", "metric", 1, {"feature_names": None, "origin": None}, arrays)
+    with pytest.raises(FileFormatError, match=f"{name}.*(dtype|float64|finite)"):
+        Metric.load(tmp_path / "m")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

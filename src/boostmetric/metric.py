@@ -67,6 +67,8 @@ class Metric:
                 "directions and coefs must have the shapes (D, J) and (J,); got "
                 f"{self.directions.shape} and {self.coefs.shape}."
             )
+        if self.directions.dtype not in (np.float32, np.float64):
+            raise ValueError(f"directions must be float32 or float64, got {self.directions.dtype}.")
         if not (np.isfinite(self.directions).all() and np.isfinite(self.coefs).all()):
             raise ValueError("directions and coefs must be finite.")
         if (self.coefs < 0).any():
@@ -297,7 +299,10 @@ class Metric:
         try:
             names = facts["feature_names"]
             names = tuple(names) if isinstance(names, list) else names
-            metric = cls(arrays["directions"], arrays["coefs"], names, facts["origin"])
+            directions, coefs = arrays["directions"], arrays["coefs"]
+            if coefs.dtype != np.float64:
+                raise ValueError(f"coefs must be float64, got {coefs.dtype}")
+            metric = cls(directions, coefs, names, facts["origin"])
             with np.errstate(over="ignore"):
                 trace = np.sum(metric.coefs * metric.directions**2)
             if not np.isfinite(trace):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from boostmetric.cli import main
 
@@ -53,6 +54,34 @@ def usage_error(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> s
     said = call(capsys, *arguments)
     assert (said.code, said.out) == (2, ""), said
     return " ".join(said.err.replace("│", " ").split())
+
+
+def npy(array: ArrayLike) -> bytes:
+    """The contents of an .npy file."""
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def npz(**arrays: ArrayLike) -> bytes:
+    """The contents of an .npz file."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+DAMAGED_ARRAYS = [
+    (b"", "it is empty"),
+    (b"text", "it is not an .npy or .npz file"),
+    (b"PK", "it is not an .npy or .npz file"),
+    (b"PK\x03\x04", "not a zip file"),
+    (b"\x93NUMPY", "EOF"),
+    (npy(np.ones((60, 4)))[:100], "EOF"),
+    (npy(np.ones((60, 4)))[:-1], ""),  # the reason depends on the version of NumPy
+    (npz(X=np.ones((60, 4)))[:-1], "not a zip file"),
+    (npz(X=np.ones((60, 4))).replace(b"NUMPY", b"NUMPZ"), "Bad CRC-32"),
+]
+"""Contents of .npy and .npz files that cannot be read, and the reason."""
 
 
 def made_points(seed: int = 0, n: int = 60) -> tuple[NDArray, NDArray]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from cli_tools import call, failure, result, usage_error
+from cli_tools import DAMAGED_ARRAYS, call, failure, npy, npz, result, usage_error
 from embedding_data import judged, labeled
 
 from boostmetric import EmbeddingAdapter
@@ -127,5 +127,67 @@ def test_mismatches_are_named(
     assert "has 2 ids, but there are 120 vectors" in failure(
         capsys, "adapt", "fit", *judgments, *output
     )
-    (tmp_path / "vectors.npy").write_bytes(b"text")
-    assert "is not an .npy file" in failure(capsys, "adapt", "fit", *labels, *output)
+
+
+@pytest.mark.parametrize(
+    ("contents", "said"),
+    [
+        *DAMAGED_ARRAYS,
+        (npy(np.ones(200)), "must contain one array of numbers, of shape (n, dimensions)"),
+        (npy([["a"]]), "must contain one array of numbers, of shape (n, dimensions)"),
+        (npz(X=np.ones((200, 6))), "must contain one array of numbers, of shape (n, dimensions)"),
+    ],
+)
+def test_damaged_vectors_are_named(
+    contents: bytes,
+    said: str,
+    labels: list[Path | str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bad = tmp_path / "bad.npy"
+    bad.write_bytes(contents)
+    message = failure(capsys, "adapt", "fit", bad, *labels[1:], "-o", tmp_path / "a.npz")
+    assert f" {bad}" in message
+    assert said in message
+
+
+@pytest.mark.parametrize(
+    ("contents", "said"),
+    [
+        *DAMAGED_ARRAYS,
+        (npy(0), "must contain one array of labels"),
+        (npz(y=np.ones(200)), "must contain one array of labels"),
+    ],
+)
+def test_damaged_labels_are_named(
+    contents: bytes,
+    said: str,
+    labels: list[Path | str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bad = tmp_path / "bad.npy"
+    bad.write_bytes(contents)
+    given = [labels[0], "--labels", bad, "-o", tmp_path / "a.npz"]
+    message = failure(capsys, "adapt", "fit", *given)
+    assert f" {bad}" in message
+    assert said in message
+
+
+@pytest.mark.parametrize(
+    ("option", "contents"),
+    [("--judgments", b""), ("--judgments", b"\xff\xfe\xff"), ("--query-ids", b"\xff")],
+)
+def test_damaged_text_is_named(
+    option: str,
+    contents: bytes,
+    judgments: list[Path | str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bad = tmp_path / "bad.csv"
+    bad.write_bytes(contents)
+    judgments[judgments.index(option) + 1] = bad
+    message = failure(capsys, "adapt", "fit", *judgments, "-o", tmp_path / "a.npz")
+    assert f"Cannot read {bad}: " in message

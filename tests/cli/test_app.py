@@ -14,6 +14,8 @@ from cli_tools import QUICK, call, failure, made_csv, result, usage_error
 import boostmetric
 from boostmetric import LOSSES, REGULARIZERS, BoostMetric, NotANumberError, Status
 from boostmetric.cli import main
+from boostmetric.cli.adapt import adapt
+from boostmetric.cli.app import app
 from boostmetric.cli.fit import ENDINGS, Init, Loss, Regularizer, Solver
 from boostmetric.estimators import INITS
 from boostmetric.solvers import SOLVERS
@@ -44,6 +46,11 @@ def test_help_lists_the_commands(arguments: list[str], capsys: pytest.CaptureFix
     assert said.code in (0, 2)  # without arguments it depends on the version of typer
     _, _, commands = (said.out + said.err).partition("Commands:\n")
     assert re.findall(r"^  ([a-z]+)  ", commands, re.MULTILINE) == COMMANDS
+
+
+def test_all_commands_check_their_output_files() -> None:
+    for each in (*app.registered_commands, *adapt.registered_commands):
+        assert hasattr(each.callback, "__wrapped__"), each.callback
 
 
 def test_names_and_defaults_match_the_library(capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,17 +115,35 @@ def test_public_names_can_be_imported() -> None:
         ),
         (["fit", "t.csv", "-o", "m"], "--label or --comparisons is required."),
         (["fit", "t.csv", "-o", "m", "-l", "kind", "--resume"], "--resume requires --checkpoint."),
-        (["fit", "t.csv", "-o", "no/m", "-l", "kind"], "The folder no does not exist."),
-        (["fit", "t.csv", "-o", "t.csv", "-l", "kind", "--force"], "t.csv is an input"),
+        (["fit", "t.csv", "-o", "no/m", "-l", "kind"], "no does not exist."),
+        (
+            ["fit", "t.csv", "-o", "t.csv", "-l", "kind", "--force"],
+            "t.csv is the same file as DATA t.csv.",
+        ),
         (["fit", "t.csv", "-o", "old", "-l", "kind"], "old exists. Use --force"),
-        (["fit", "t.csv", "-o", "m", "-l", "kind", "--choose", "--passes", "2"], "--choose finds"),
-        (["evaluate", "t.csv"], "Give METRIC and DATA, or DATA with --cv."),
+        (["fit", "t.csv", "-o", "m", "--checkpoint", "old"], "old exists. Use --resume"),
+        (["fit", "t.csv", "-o", "pipe", "--force"], "pipe is not a regular file"),
+        (["adapt", "fit", "-o", "pipe", "--force"], "pipe is not a regular file"),
+        (["adapt", "report", "--html", "pipe", "--force"], "pipe is not a regular file"),
+        (["plot", "old", "-o", "pipe", "--force"], "pipe is not a regular file"),
+        (["demo", "-o", "demo"], "circles.png exists. Use --force"),
+        (
+            ["fit", "t.csv", "-o", "m", "-l", "kind", "--choose", "--passes", "2"],
+            "--choose cannot be combined",
+        ),
+        (["evaluate", "t.csv"], "Pass METRIC and DATA, or only DATA with --cv."),
+        (["fit", "t.csv", "-o", "m", "-l", "kind", "--components", "0"], "must be an integer >= 1"),
+        (["fit", "t.csv", "-o", "m", "-l", "kind", "--sep", "ab"], "must be a single character"),
+        (["compare", "t.csv", "-l", "kind", "--decimal", ""], "must be a single character"),
         (["evaluate", "t.csv", "--cv", "1"], "'--cv'"),
         (["evaluate", "t.csv", "--cv", "2", "--test", "t.csv"], "--cv cannot be used with --test"),
         (["neighbors", "old", "t.csv", "--row", "0", "--query", "t.csv"], "--row cannot be used"),
         (["plot", "old", "-o", "p.png"], "--kind projection requires DATA."),
         (["plot", "old", "t.csv", "-o", "p.txt"], "must end in .png, .pdf or .svg"),
-        (["transform", "old", "t.csv", "-o", "old", "--force"], "old is an input"),
+        (
+            ["transform", "old", "t.csv", "-o", "old", "--force"],
+            "old is the same file as METRIC old.",
+        ),
         (["compare", "t.csv", "--method", "magic"], "'magic' is not one of"),
     ],
 )
@@ -131,9 +156,14 @@ def test_usage_errors(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     made_csv(tmp_path / "t.csv")
-    (tmp_path / "old").write_text("old")
+    (tmp_path / "demo").mkdir()
+    kept = [tmp_path / "old", tmp_path / "demo" / "circles.png"]
+    for path in kept:
+        path.write_text("old")
+    os.mkfifo(tmp_path / "pipe")
     assert said in usage_error(capsys, *arguments)
-    assert (tmp_path / "old").read_text() == "old"
+    assert [path.read_text() for path in kept] == ["old", "old"]
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_missing_typer_is_reported() -> None:

@@ -105,6 +105,21 @@ def test_evaluate_requires_labels_and_settings(
     assert "does not contain the settings" in failure(capsys, *words)
 
 
+@pytest.mark.parametrize("command", ["evaluate", "compare"])
+def test_folds_are_compared_with_the_classes(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "t.csv"
+    data.write_text("a,kind\n" + "1,x\n2,x\n3,x\n4,y\n5,y\n")
+    words = [command, str(data), "-l", "kind", "--cv"]
+    assert "--cv 4 exceeds the 3 points of the largest class" in failure(capsys, *words, "4")
+    methods = ["--method", "raw"] if command == "compare" else []
+    said = call(capsys, *words, "3", *methods)
+    assert said.code == 0
+    assert "Warning: the smallest class has fewer points (2) than folds (3)." in said.err
+    assert "n_splits" not in said.err
+
+
 # compare
 
 
@@ -123,14 +138,32 @@ def test_compare_lists_all_methods(data: Path, capsys: pytest.CaptureFixture[str
     assert f"{100 * np.mean(errors):.1f} ± {100 * np.std(errors):.1f}%" in text[1]
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("too\nmuch"), "too"),
+        (MemoryError(), "not enough memory"),
+        (MemoryError("Unable to allocate 2 TiB"), "Unable to allocate 2 TiB"),
+        (RuntimeError("broken"), "broken"),
+        (AssertionError(), "AssertionError"),
+    ],
+)
 def test_compare_reports_failed_methods(
-    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    error: Exception,
+    reason: str,
+    data: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*arguments: object) -> None:
-        raise ValueError("too\nmuch")
+        raise error
 
     monkeypatch.setattr("boostmetric.estimators.BoostMetric.fit", fail)
     words = ["compare", str(data), "-l", "kind", "--method", "boostmetric", "--method", "raw"]
     text = result(capsys, *words).splitlines()
-    assert text[1].split() == ["BoostMetric", "failed:", "too"]
+    assert text[1].split(maxsplit=1) == ["BoostMetric", f"failed: {reason}"]
     assert text[2].startswith("raw Euclidean")
+    failed, raw = json.loads(result(capsys, *words, "--json"))
+    assert (failed["failure"], raw["failure"]) == (reason, None)
+    assert len(raw["errors"]) == 5
+    assert call(capsys, *words[:6], "--json").code == 1  # no method has succeeded

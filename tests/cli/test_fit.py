@@ -11,7 +11,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from cli_tools import NAMES, QUICK, call, failure, made_csv, made_points, made_triplets, result
+from cli_tools import (
+    NAMES,
+    QUICK,
+    call,
+    failure,
+    made_csv,
+    made_points,
+    made_triplets,
+    result,
+    usage_error,
+)
 
 from boostmetric import BoostMetric, BoostMetricCV, Comparisons, Metric, knn_error
 from boostmetric.cli.console import FitProgress
@@ -89,8 +99,16 @@ def test_fit_accepts_a_share_of_components(
     words = ["fit", str(data), "-l", "kind", "-o", str(tmp_path / "m"), "-q", *QUICK]
     result(capsys, *words, "--components", "0.5")
     assert (Metric.load(tmp_path / "m").origin or {})["parameters"]["n_components"] == 0.5
-    said = failure(capsys, *words, "--force", "--components", "1.5")
-    assert "n_components" in said
+    said = usage_error(capsys, *words, "--force", "--components", "1.5")
+    assert "--components must be an integer >= 1, or a fraction below 1; got 1.5." in said
+
+
+def test_tabs_can_be_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "t.csv"
+    pd.read_csv(made_csv(data)).to_csv(data, index=False, sep="\t")
+    words = ["fit", str(data), "-l", "kind", "-o", str(tmp_path / "m"), "-q", *QUICK]
+    assert r"use --sep '\t'" in failure(capsys, *words)
+    result(capsys, *words, "--sep", r"\t")
 
 
 def test_fit_from_triplets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,7 +158,7 @@ def test_choose_from_comparisons(
     options = ["--choose", "--components", "2", "--drop", "kind"]
     said = result(capsys, "fit", data, "-c", triplets, "-o", tmp_path / "m", *options)
     assert "Learned a metric of rank 2" in said
-    assert "metrics in the average: " in said
+    assert "Metrics averaged: " in said
 
 
 def test_fit_from_svmlight_uses_its_labels(
@@ -182,10 +200,27 @@ def test_progress_prints_lines_without_a_terminal(
     quiet: bool, seconds_per_line: float, n_lines: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with FitProgress(quiet, seconds_per_line) as follower:
-        for _ in range(3):
+        follower.begin_pass(1, 2)
+        for _ in range(2):
             assert follower(progress()) is False
-    line = "Pass 1 of 2: 5 of at most 100 directions, 3 of 4,500 comparisons violated"
-    assert capsys.readouterr().err.splitlines() == [line] * n_lines
+    lines = ["Pass 1 of 2: searching neighbors"]
+    lines += 2 * ["Pass 1 of 2: 5 of at most 100 directions, 3 of 4,500 comparisons violated"]
+    assert capsys.readouterr().err.splitlines() == lines[:n_lines]
+
+
+def test_progress_names_every_search(
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(FitProgress, "_show", lambda self, text: shown.append(text))
+    result(capsys, "fit", data, "-l", "kind", "-o", tmp_path / "m.bm", "--passes", "2", *SLOW)
+    first, second = (shown.index(f"Pass {n} of 2: searching neighbors") for n in (1, 2))
+    assert first == 0
+    assert all(text.startswith("Pass 1 of 2: ") for text in shown[:second])
+    assert all("at most" in text for text in shown[second + 1 :])
 
 
 def test_second_ctrl_c_raises() -> None:
@@ -273,6 +308,7 @@ def test_progress_shows_a_bar_in_a_terminal(data: Path, tmp_path: Path) -> None:
         pass
     os.close(ours)
     assert run.returncode == 0
-    assert "Pass 2 of 2" in shown.decode()  # the bar is drawn once more at the end
+    assert "Pass 2 of 2: " in shown.decode()  # the bar is drawn once more at the end
+    assert "None" not in shown.decode()
     assert "\x1b[" in shown.decode()
     assert "\x1b[" not in out

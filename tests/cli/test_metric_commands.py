@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -76,7 +77,7 @@ def test_neighbors_prints_ten_points_by_default(
     words: list[str | Path] = ["neighbors", metric, data, "-k", "1"]
     said = call(capsys, *words)
     assert len(said.out.splitlines()) == 11
-    assert said.err.startswith("These are the first 10 of 60 points.")
+    assert said.err.startswith("Printed 10 of 60 points. Use --row")
     said = call(capsys, *words, "--limit", "0")
     assert (len(said.out.splitlines()), said.err) == (61, "")
 
@@ -93,13 +94,49 @@ def test_neighbors_excludes_the_row_itself(
         assert row not in [each["row"] for each in found]
 
 
+@pytest.mark.parametrize(
+    ("command", "advised"),
+    [
+        (["transform", "m.bm", "gaps.csv", "-o", "z.csv"], []),
+        (["neighbors", "m.bm", "gaps.csv"], []),
+        (["neighbors", "m.bm", "points.csv", "--query", "gaps.csv"], []),
+        (["plot", "m.bm", "gaps.csv", "-o", "p.png"], ["--dropna"]),
+        (["evaluate", "m.bm", "gaps.csv", "-l", "kind"], ["--dropna"]),
+        (["evaluate", "m.bm", "gaps.csv", "-c", "triplets.npy"], []),
+        (["compare", "gaps.csv", "-l", "kind"], ["--dropna", "--drop"]),
+        (["fit", "gaps.csv", "-l", "kind", "-o", "new.bm"], ["--dropna", "--drop"]),
+        (["fit", "gaps.csv", "-c", "triplets.npy", "--drop", "kind", "-o", "new.bm"], ["--drop"]),
+    ],
+)
+def test_missing_values_recommend_options_of_the_command(
+    command: list[str],
+    advised: list[str],
+    data: Path,
+    metric: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made_triplets(tmp_path / "triplets.npy")
+    table = pd.read_csv(data)
+    table.loc[3, "width"] = np.nan
+    table.to_csv(tmp_path / "gaps.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    message = failure(capsys, *command)
+    assert "gaps.csv: 1 of 60 rows have missing or infinite values" in message
+    assert re.findall(r"--\w+", message) == advised
+
+
 def test_commands_do_not_replace_inputs(
     data: Path, metric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     triplets = made_triplets(tmp_path / "triplets.npy")
     (tmp_path / "link.csv").symlink_to(data)
     (tmp_path / "hard.png").hardlink_to(metric)
+    (tmp_path / "folder").mkdir()
+    spelled = f"{tmp_path}/folder/../{metric.name}"
     new = tmp_path / "new.bm"
+    (tmp_path / "dangling").symlink_to(new)
     fit: list[str | Path] = ["fit", data, "-l", "kind", "-c", triplets, "--force"]
     commands: list[list[str | Path]] = [
         [*fit, "-o", data],
@@ -107,12 +144,22 @@ def test_commands_do_not_replace_inputs(
         [*fit, "-o", triplets],
         [*fit, "-o", new, "--checkpoint", data, "--resume"],
         [*fit, "-o", new, "--checkpoint", new, "--resume"],
+        [*fit, "-o", tmp_path / "dangling", "--checkpoint", new],
         ["transform", metric, data, "-o", data, "--force", "--drop", "kind"],
         ["plot", metric, data, "--force", "-o", tmp_path / "hard.png"],
+        ["adapt", "export", metric, "--format", "numpy", "--force", "-o", spelled],
+        ["adapt", "apply", metric, data, "--force", "-o", data],
     ]
+    # No other file of these two commands must be read before the check.
+    options = ["labels", "queries", "documents", "judgments", "query-ids", "document-ids"]
+    for option in options:
+        given: list[str | Path] = [f"--{option}", data, "--force"]
+        commands.append(["adapt", "fit", *given, "-o", tmp_path / "link.csv"])
+        commands.append(["adapt", "report", *given, "--html", data])
+    commands.append(["adapt", "report", "--texts", data, "--html", data, "--force"])
     before = {path: path.read_bytes() for path in (data, metric, triplets)}
     for words in commands:
-        assert "is an input of this command" in usage_error(capsys, *words)
+        assert "is the same file as" in usage_error(capsys, *words)
     assert {path: path.read_bytes() for path in before} == before
     assert not new.exists()
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from cli_tools import DAMAGED_ARRAYS
 from scipy.sparse import issparse
 from sklearn.datasets import dump_svmlight_file
 
@@ -110,7 +111,12 @@ def test_missing_values_raise_or_are_dropped(
 ) -> None:
     path = write(tmp_path / "t.csv", "a,kind\n1,x\n,x\n3,\n4,y\ninf,y\n")
     with pytest.raises(CommandError, match=r"3 of 5 rows .* row 1 .*column 'a'\. Use --dropna"):
+        read_table(path, "kind", dropna=False)
+    with pytest.raises(CommandError, match=r"column 'a'\. Use --drop to ignore columns\.$"):
         read_table(path, "kind")
+    metric = Metric(np.eye(1), np.ones(1))
+    with pytest.raises(CommandError, match=r"column 'a'\. Remove or complete these rows\.$"):
+        read_table(path, "kind", metric=metric)
     table = read_table(path, "kind", dropna=True)
     assert (table.X.tolist(), table.classes.tolist()) == ([[1], [4]], ["x", "y"])
     assert "Ignoring 3 of 5 rows" in capsys.readouterr().err
@@ -119,15 +125,18 @@ def test_missing_values_raise_or_are_dropped(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "No columns to parse"),
+        ("", "it is empty"),
         ("a,kind\n", "has 0 rows"),
         ("a,kind\n1,x,7\n2,y,8\n", "does not match length of data"),
         ("a,kind\n1,x\n2,y,8\n", "Expected 2 fields in line 3, saw 3"),
         ("1.5,2\n3,4\n", "looks like data"),
         ("a,b,kind\n1,red,x\n2,3,y\n", "column 'b' is not numeric, for example 'red' in row 0"),
         ("a,knd\n1,x\n", "has no column 'kind'; it has a, knd. Did you mean 'knd'?"),
+        ("x,z,kind,w,kind,z\n1,2,3,4,5,6\n", "several columns named 'kind', 'z'. Rename them."),
+        ("a,kind,a\n1,x,2\n", "several columns named 'a'"),
+        ("kind,a,a.1,a\nx,1,2,3\n", "several columns named 'a'"),
         ("a,kind\n1,\n2,x\n", "row 0 (counting from 0), column 'kind'"),
-        ("a , a,kind\n1,2,x\n", "several columns of the same name"),
+        ("a , a,kind\n1,2,x\n", "several columns named 'a'. Rename them."),
     ],
 )
 def test_invalid_text_raises(text: str, said: str, tmp_path: Path) -> None:
@@ -161,6 +170,14 @@ def test_damaged_files_raise(name: str, tmp_path: Path) -> None:
         read_table(tmp_path / name)
 
 
+@pytest.mark.parametrize(("contents", "said"), DAMAGED_ARRAYS)
+@pytest.mark.parametrize("name", ["t.npy", "t.npz"])
+def test_damaged_arrays_raise(name: str, contents: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(contents)
+    with pytest.raises(CommandError, match=f"^Cannot read {tmp_path / name}: .*{said}"):
+        read_table(tmp_path / name)
+
+
 # Arrays and svmlight
 
 
@@ -177,6 +194,11 @@ def test_arrays(tmp_path: Path) -> None:
     np.savez(tmp_path / "two.npz", a=VALUES, b=VALUES)
     with pytest.raises(CommandError, match="must be named X"):
         read_table(tmp_path / "two.npz")
+    np.savez(tmp_path / "none.npz")
+    with pytest.raises(CommandError, match="has the arrays"):
+        read_table(tmp_path / "none.npz")
+    (tmp_path / "t.npy").rename(tmp_path / "array.npz")  # the contents determine the format
+    assert read_table(tmp_path / "array.npz", "2").classes.tolist() == [0, 1, 0]
     np.savez(tmp_path / "short.npz", X=VALUES, y=KINDS[:2])
     with pytest.raises(CommandError, match="has 3 rows, but 2 labels"):
         read_table(tmp_path / "short.npz")
@@ -209,6 +231,8 @@ def test_svmlight(tmp_path: Path) -> None:
         read_table(tmp_path / "t.svm", "y")
     with pytest.raises(CommandError, match="too large for a dense array"):
         table.dense(max_values=5)
+    with pytest.raises(CommandError, match="has no rows"):
+        read_table(write(tmp_path / "none.svm", ""))
     write(tmp_path / "huge.svm", "0 999999999:1\n1 1:2\n")
     with pytest.raises(CommandError, match="an index of 999999999"):
         read_table(tmp_path / "huge.svm")
@@ -258,8 +282,10 @@ def test_optional_columns_of_comparisons(tmp_path: Path) -> None:
     assert same(read_comparisons(tmp_path / "p.npy", 4, "pairs"), expected)
     with pytest.raises(CommandError, match="Use --kind pairs"):
         read_comparisons(tmp_path / "p.npy", 4)
-    path = write(tmp_path / "t.csv", "a,b,c,gap\n0,1,2,0.5\n")
-    assert same(read_comparisons(path, 3), Comparisons.from_triplets([[0, 1, 2]], gaps=[0.5]))
+    expected = Comparisons.from_triplets([[0, 1, 2]], gaps=[0.5])
+    assert same(read_comparisons(write(tmp_path / "t.csv", "a,b,c,gap\n0,1,2,0.5\n"), 3), expected)
+    path = write(tmp_path / "t.csv", "a;b;c;gap\n0;1;2;0,5\n")
+    assert same(read_comparisons(path, 3, sep=";", decimal=","), expected)
 
 
 def test_trivial_comparisons_are_dropped(
@@ -277,7 +303,8 @@ def test_trivial_comparisons_are_dropped(
         ("0,1,2\n0,1,9\n", "1 of 2 rows are not row numbers between 0 and 3; the first is row 1"),
         ("0,1,2\n0,1.5,3\n", "row 1"),
         ("0,1\n", "has 2 columns"),
-        ("a,b,c\n0,1,x\n", "column 'c' is not numeric"),
+        ("a,b,c,c\n0,1,2,3\n", "several columns named 'c'"),
+        ("a,b,c\n0,1,x\n", "column 'c' is not numeric, for example 'x' in row 0. Comparisons are"),
         ("a,b,c\n0,1,\n", "not row numbers"),
     ],
 )

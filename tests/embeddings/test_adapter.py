@@ -255,7 +255,7 @@ def test_saved_adapter_maps_alike(tmp_path: Path) -> None:
             _ = other.report_
     assert len(pickle.dumps(adapter)) < D.nbytes
     Metric(np.eye(2), np.ones(2)).save(tmp_path / "metric")
-    with pytest.raises(FileFormatError, match="is a metric file, not a adapter file"):
+    with pytest.raises(FileFormatError, match="is a metric file, not an adapter file"):
         EmbeddingAdapter.load(tmp_path / "metric")
 
 

@@ -122,6 +122,17 @@ def test_safetensors_and_dense_contain_components(
     assert (config["in_features"], config["out_features"], config["bias"]) == (D, d, False)
 
 
+def test_existing_folders_and_links_are_not_replaced(
+    adapters: dict[tuple[str, str], EmbeddingAdapter], tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    for name in ("empty", "link"):
+        with pytest.raises(FileExistsError, match=rf"{name} exists\. Pass the path of a new fo"):
+            export(adapters["both", "cosine"], tmp_path / name, "sentence-transformers")
+    assert not list((tmp_path / "empty").iterdir())
+
+
 @pytest.mark.slow
 def test_dense_folder_is_loaded_by_sentence_transformers(
     adapters: dict[tuple[str, str], EmbeddingAdapter], tmp_path: Path

@@ -266,7 +266,7 @@ def test_pairs_are_sorted_and_distinct(
     assert [s[:2] for s in statements(comparisons)] == expected
     assert_canonical(comparisons)
     assert len(comparisons) == 60
-    assert repr(comparisons) == f"<60 comparisons of {len(comparisons.pairs)} pairs>"
+    assert repr(comparisons) == f"<60 comparisons, {len(comparisons.pairs)} pairs>"
 
 
 def test_point_with_itself_is_the_null_pair() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from boostmetric.cli import options as o
-from boostmetric.cli.console import CommandError, UsageError, check_output, say, show
+from boostmetric.cli.console import CommandError, UsageError, command, say, show
 
 if TYPE_CHECKING:
     from boostmetric.embeddings import EmbeddingAdapter
@@ -25,7 +25,7 @@ adapt = typer.Typer(
 Vectors = Annotated[
     Path | None,
     typer.Argument(
-        exists=True, dir_okay=False, metavar="[VECTORS]", help="Labeled vectors, an .npy file."
+        exists=True, dir_okay=False, metavar="VECTORS", help="Labeled vectors, an .npy file."
     ),
 ]
 Labels = Annotated[
@@ -45,7 +45,9 @@ QueryIds = Annotated[
     Path | None,
     o.input_file(help="Ids of the queries, one per line. By default row numbers, from 0."),
 ]
-DocumentIds = Annotated[Path | None, o.input_file(help="Ids of the documents, one per line.")]
+DocumentIds = Annotated[
+    Path | None, o.input_file(help="Ids of the documents, one per line, as for --query-ids.")
+]
 Side = Annotated[
     Literal["auto", "both", "query"],
     typer.Option(help="Map both sides, or queries only; auto: queries only for judgments."),
@@ -58,7 +60,7 @@ Dimensions = Annotated[
 ]
 NewDocuments = Annotated[
     bool,
-    typer.Option("--new-documents", help="Documents or classes of the search will be new."),
+    typer.Option("--new-documents", help="The search will contain new documents or classes."),
 ]
 Adapter = Annotated[Path, o.argument(metavar="ADAPTER", help="File written by `adapt fit`.")]
 Format = Annotated[
@@ -67,9 +69,7 @@ Format = Annotated[
 ]
 
 
-@adapt.command(
-    epilog="Example: boostmetric adapt fit vectors.npy --labels labels.csv -o adapter.npz"
-)
+@command(adapt, "adapt fit vectors.npy --labels labels.csv -o adapter.npz")
 def fit(
     output: Annotated[Path, o.output_file(help="File for the adapter.")],
     vectors: Vectors = None,
@@ -84,7 +84,8 @@ def fit(
     dimensions: Dimensions = None,
     new_documents: NewDocuments = False,
     base_model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the embedding model.")
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the embedding model, stored in the file."),
     ] = None,
     seed: o.Seed = 0,
     jobs: o.Jobs = None,
@@ -94,7 +95,6 @@ def fit(
 
     If held-out queries do not show a reliable gain, the adapter does not change the vectors.
     """
-    check_output(output, force, [vectors, labels, queries, documents, judgments])
     inputs = _inputs(vectors, labels, queries, documents, judgments, query_ids, document_ids)
     params = _params(side, metric, dimensions, new_documents, seed, jobs)
     adapter = _fitted(inputs, params)
@@ -104,9 +104,7 @@ def fit(
     say(f"Saved {output}.")
 
 
-@adapt.command(
-    epilog="Example: boostmetric adapt report vectors.npy --labels labels.csv --html page.html"
-)
+@command(adapt, "adapt report vectors.npy --labels labels.csv --html page.html")
 def report(
     vectors: Vectors = None,
     labels: Labels = None,
@@ -119,7 +117,7 @@ def report(
         Path | None, o.input_file(help="Texts of the queries (or of VECTORS), one per line.")
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(dir_okay=False, metavar="FILE", help="Write a web page, too.")
+        Path | None, typer.Option(dir_okay=False, metavar="FILE", help="Also write a web page.")
     ] = None,
     side: Side = "auto",
     metric: Similarity = "cosine",
@@ -134,8 +132,6 @@ def report(
 
     Takes several times as long as `adapt fit`.
     """
-    if html is not None:
-        check_output(html, force, [vectors, labels, queries, documents, judgments])
     inputs = _inputs(vectors, labels, queries, documents, judgments, query_ids, document_ids)
     lines = None if texts is None else _lines(texts)
     if lines is not None and len(lines) != len(inputs["X"]):
@@ -158,7 +154,7 @@ def report(
         show(found.to_text(lines))
 
 
-@adapt.command(epilog="Example: boostmetric adapt apply adapter.npz queries.npy -o mapped.npy")
+@command(adapt, "adapt apply adapter.npz queries.npy -o mapped.npy")
 def apply(
     adapter: Adapter,
     vectors: Annotated[Path, o.argument(metavar="VECTORS", help="Vectors, an .npy file.")],
@@ -174,24 +170,26 @@ def apply(
     from boostmetric._files import atomic_write
     from boostmetric.embeddings import EmbeddingAdapter
 
-    check_output(output, force, [adapter, vectors])
     learned = EmbeddingAdapter.load(adapter)
     X = _load(vectors)
     mapped = learned.transform_documents(X) if documents else learned.transform(X)
     with atomic_write(output) as temporary, open(temporary, "wb") as file:
         np.save(file, mapped)
+    say(f"Saved {output}: {mapped.shape[0]} vectors, {mapped.shape[1]} dimensions.")
 
 
-@adapt.command(epilog="Example: boostmetric adapt export adapter.npz --format onnx -o adapter.onnx")
+@command(adapt, "adapt export adapter.npz --format onnx -o adapter.onnx")
 def export(
     adapter: Adapter,
     format: Format,
     output: Annotated[Path, o.output_file(help="File, or folder, for the result.")],
     side: Annotated[
-        Literal["both", "query"] | None, typer.Option(help="Fail unless the adapter is of it.")
+        Literal["both", "query"] | None,
+        typer.Option(help="Fail unless the adapter maps this side."),
     ] = None,
     base_model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the embedding model.")
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the embedding model, stored in the file."),
     ] = None,
     force: o.Force = False,
 ) -> None:
@@ -199,8 +197,8 @@ def export(
     from boostmetric.embeddings import EmbeddingAdapter
     from boostmetric.embeddings.exports import export as write
 
-    check_output(output, force, [adapter])
     write(EmbeddingAdapter.load(adapter), output, format, base_model=base_model, side=side)
+    say(f"Saved {output}.")
 
 
 def _params(
@@ -237,7 +235,7 @@ def _inputs(
     query_ids: Path | None,
     document_ids: Path | None,
 ) -> dict[str, Any]:
-    """The arguments of `EmbeddingAdapter.fit`."""
+    """Read the arguments of `EmbeddingAdapter.fit`."""
     if (vectors is None) != (labels is None):
         raise UsageError("VECTORS and --labels must be used together.")
     given = [each is not None for each in (queries, documents, judgments)]
@@ -265,38 +263,50 @@ def _inputs(
 
 
 def _load(path: Path) -> Any:
-    """Vectors in an .npy file, memory-mapped."""
+    """Open the vectors in an .npy file, memory-mapped."""
     import numpy as np
 
-    try:
-        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
-        raise CommandError(f"{path} is not an .npy file of numbers ({error}).") from None
-    if not isinstance(vectors, np.ndarray) or vectors.ndim != 2:
-        raise CommandError(f"{path} must contain one array of shape (n, dimensions).")
+    from boostmetric.cli.tables import read_arrays
+
+    vectors = read_arrays(path, mmap_mode="r")
+    is_numeric = isinstance(vectors, np.ndarray) and vectors.dtype.kind in "biuf"
+    if not is_numeric or vectors.ndim != 2:
+        raise CommandError(f"{path} must contain one array of numbers, of shape (n, dimensions).")
     return vectors
 
 
 def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines()
+    from boostmetric.cli.tables import errors_of
+
+    with errors_of(path):
+        return path.read_text(encoding="utf-8").splitlines()
 
 
 def _read_labels(path: Path) -> Any:
     import numpy as np
     import pandas as pd
 
+    from boostmetric.cli.tables import errors_of, read_arrays
+
     if path.suffix == ".npy":
-        return np.load(path, allow_pickle=False)
-    table = pd.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",", dtype=str)
+        labels = read_arrays(path)
+        if not isinstance(labels, np.ndarray) or labels.ndim == 0:
+            raise CommandError(f"{path} must contain one array of labels, of shape (n,).")
+        return labels
+    with errors_of(path):
+        table = pd.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",", dtype=str)
     return table.iloc[:, -1].to_numpy()
 
 
 def _read_judgments(path: Path) -> dict[int, Any]:
-    """Columns query, document and, if there is one, grade: ids are str, grades are numbers."""
+    """Read the columns query, document and, if any, grade: ids are str, grades are numbers."""
     import pandas as pd
 
+    from boostmetric.cli.tables import errors_of
+
     separator = {".csv": ",", ".tsv": "\t"}.get(path.suffix, r"\s+")
-    table = pd.read_csv(path, sep=separator, header=None, dtype=str, keep_default_na=False)
+    with errors_of(path):
+        table = pd.read_csv(path, sep=separator, header=None, dtype=str, keep_default_na=False)
     if table.shape[1] == 4:  # TREC qrels: query, iteration, document, grade
         table = table.drop(columns=1)
     if table.shape[1] not in (2, 3):
@@ -323,7 +333,7 @@ def _read_judgments(path: Path) -> dict[int, Any]:
 
 
 def _positions(ids: Any, kind: str, path: Path | None, n: int, judgments: Path) -> Any:
-    """Row numbers of ids."""
+    """Return the row numbers of ids."""
     import pandas as pd
 
     known = list(map(str, range(n))) if path is None else _lines(path)

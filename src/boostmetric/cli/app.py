@@ -11,7 +11,7 @@ import typer
 from boostmetric._version import __version__
 from boostmetric.cli.adapt import adapt
 from boostmetric.cli.compare import compare, demo
-from boostmetric.cli.console import CommandError, say
+from boostmetric.cli.console import CommandError, command, say
 from boostmetric.cli.evaluate import evaluate
 from boostmetric.cli.fit import fit
 from boostmetric.cli.metric_commands import inspect, neighbors, plot, transform
@@ -34,7 +34,7 @@ _EXAMPLES: dict[Callable[..., None], str] = {
     demo: "demo",
 }
 for _command, _example in _EXAMPLES.items():
-    app.command(epilog=f"Example: boostmetric {_example}")(_command)
+    command(app, _example)(_command)
 app.add_typer(adapt, name="adapt")
 
 
@@ -89,7 +89,7 @@ def run(argv: list[str] | None) -> int:
     except (FloatingPointError, OverflowError, ZeroDivisionError) as error:
         message = (
             f"the computation failed ({error}). Are some values extremely large or small? Rescale "
-            "the features, or use --init scale."
+            "the features."
         )
     except (CommandError, ArithmeticError, ImportError, OSError, ValueError) as error:
         message = str(error)

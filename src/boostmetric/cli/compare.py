@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from boostmetric.cli import options as o
-from boostmetric.cli.console import CommandError, show_json
+from boostmetric.cli.console import CommandError, check_output, reason, show_json
 
 # typer does not support lists of literals.
 Method = StrEnum(
@@ -54,13 +54,12 @@ def compare(
     """
     from statistics import fmean, pstdev
 
-    from sklearn.model_selection import StratifiedKFold
-
+    from boostmetric.cli.evaluate import make_folds
     from boostmetric.cli.tables import read_table
 
     table = read_table(data, label, column, drop, sep=sep, decimal=decimal, dropna=dropna).dense()
     X, y = table.X, table.classes
-    splits = list(StratifiedKFold(cv, shuffle=True, random_state=seed).split(X, y))
+    splits = make_folds(y, cv, seed)
     if not json:
         print(f"{'':<15}{f'{k}-NN error':>15}{'seconds per fit':>18}", flush=True)
     rows: list[dict[str, Any]] = []
@@ -74,8 +73,8 @@ def compare(
                 seconds.append(duration)
             error_cell = f"{100 * fmean(errors):.1f} ± {100 * pstdev(errors):.1f}%"
             cells = f"{error_cell:>15}{fmean(seconds):>18.2f}"
-        except (ArithmeticError, ValueError) as error:
-            failure = str(error).splitlines()[0]
+        except Exception as error:  # such as lack of memory; the other methods may succeed
+            failure = reason(error)
             cells = f"  failed: {failure}"
         title = TITLES[each]
         rows.append({"method": title, "errors": errors, "seconds": seconds, "failure": failure})
@@ -83,6 +82,8 @@ def compare(
             print(f"{title:<15}{cells}", flush=True)
     if json:
         show_json(rows)
+    if all(row["failure"] for row in rows):
+        raise typer.Exit(1)
 
 
 def knn_test_error(
@@ -96,7 +97,7 @@ def knn_test_error(
     seed: int = 0,
     scale: bool = True,
 ) -> tuple[float, float]:
-    """The error of k nearest neighbors on the test rows, and the seconds of the fit.
+    """Return the error of k nearest neighbors on the test rows, and the seconds of the fit.
 
     If `scale`, learners see features that are standardized by the training rows. PCA keeps 95 % of
     the variance.
@@ -140,6 +141,7 @@ def demo(
     splits: Annotated[
         int, typer.Option("--splits", min=1, metavar="N", help="Number of random splits.")
     ] = 3,
+    force: o.Force = False,
 ) -> None:
     """Compare methods on four small datasets.
 
@@ -153,6 +155,8 @@ def demo(
         ) from None
     matplotlib.use("Agg")
     output.mkdir(parents=True, exist_ok=True)
+    picture = output / "circles.png"
+    check_output(picture, force, "Use --force to replace it, or --output for another folder.")
 
     from statistics import fmean
 
@@ -170,7 +174,7 @@ def demo(
     metric = BoostMetric(loss="exponential", n_components=2).fit(X, y).metric_
     title = "Four circles in two of ten features"
     figure = ProjectionDisplay.from_estimator(metric, X, y, title=title).figure_
-    with atomic_write(output / "circles.png") as temporary:
+    with atomic_write(picture) as temporary:
         figure.savefig(temporary, format="png", dpi=150)
 
     # 2) the errors
@@ -213,7 +217,7 @@ def demo(
 have the same unit.
 NCA is strong on data this small, but needs memory for all pairs of points; BoostMetric does not.
 
-Saved {output / "circles.png"}: circles hidden in noise, before and after.
+Saved {picture}: circles hidden in noise, before and after.
 
 A learned metric helps if features differ in scale or relevance; next, compare the methods on your
 own table: boostmetric compare your.csv --label COLUMN""")

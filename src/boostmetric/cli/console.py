@@ -1,7 +1,8 @@
-"""Output to the terminal, progress of a fit, and checks of output files."""
+"""Commands that check their output files, output to the terminal, and progress of a fit."""
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -9,10 +10,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_type_hints
 
 import typer
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from boostmetric.estimators import Progress
+
+
+Function = TypeVar("Function", bound=Callable[..., None])
 
 
 class CommandError(Exception):
@@ -32,6 +36,14 @@ class UsageError(typer.BadParameter):
     def format_message(self) -> str:
         """Return the message without a prefix."""
         return self.message
+
+
+def reason(error: Exception) -> str:
+    """Return the message of an error on one line, or its name if it has none."""
+    lines = str(error).strip().splitlines()
+    if lines:
+        return lines[0]
+    return "not enough memory" if isinstance(error, MemoryError) else type(error).__name__
 
 
 def say(text: str) -> None:
@@ -64,7 +76,7 @@ def show_json(value: Any) -> None:
 def table(
     columns: Iterable[str], rows: Iterable[Sequence[object]], left: Sequence[int] = (0,)
 ) -> Table:
-    """A table without lines; the columns numbered in `left` are aligned to the left."""
+    """Build a table without lines; the columns numbered in `left` are aligned to the left."""
     from rich.table import Table
     from rich.text import Text
 
@@ -77,17 +89,63 @@ def table(
     return made
 
 
-def check_output(path: Path, force: bool, inputs: Iterable[Path | None]) -> None:
-    """Reject an output path in a missing folder, an existing file unless forced, and any input."""
-    if not path.parent.is_dir():
-        raise UsageError(f"The folder {path.parent} does not exist.")
-    used = [each for each in inputs if each is not None]
-    if path.absolute() in map(Path.absolute, used) or (
-        path.exists() and any(each.exists() and path.samefile(each) for each in used)
-    ):
-        raise UsageError(f"{path} is an input of this command. Choose another output file.")
-    if path.exists() and not force:
-        raise UsageError(f"{path} exists. Use --force to replace it.")
+def command(app: typer.Typer, example: str) -> Callable[[Function], Function]:
+    """Register a function as a command that checks its output files before it runs.
+
+    Files that must exist are inputs, all others are outputs. An output must not be another file of
+    the command, and must not exist unless --force, or for a checkpoint --resume, is used.
+    """
+
+    def register(function: Function) -> Function:
+        @functools.wraps(function)
+        def checked(**values: Any) -> None:
+            hints = get_type_hints(function, include_extras=True)
+            files = [
+                (name, hints[name].__metadata__[0], path)
+                for name, value in values.items()
+                for path in (value if isinstance(value, list) else [value])
+                if isinstance(path, Path)
+            ]
+            for output, info, path in files:
+                if info.exists or not info.file_okay:
+                    continue
+                for other, other_info, other_path in files:
+                    if other != output and _is_same_file(path, other_path):
+                        is_option = isinstance(other_info, typer.models.OptionInfo)
+                        title = f"--{other.replace('_', '-')}" if is_option else other.upper()
+                        raise UsageError(
+                            f"--{output} {path} is the same file as {title} {other_path}. Choose "
+                            "another output file."
+                        )
+                option, purpose = "force", "replace it"
+                if output == "checkpoint":
+                    option, purpose = "resume", "continue from it"
+                check_output(path, values[option], f"Use --{option} to {purpose}.")
+            function(**values)
+
+        app.command(epilog=f"Example: boostmetric {example}")(checked)
+        return function
+
+    return register
+
+
+def check_output(path: Path, replace: bool, advice: str) -> None:
+    """Reject a path that cannot be written, and an existing file unless it may be replaced."""
+    from boostmetric._files import resolve_output
+
+    try:
+        resolve_output(path)
+    except OSError as error:
+        raise UsageError(str(error)) from None
+    if path.exists() and not replace:
+        raise UsageError(f"{path} exists. {advice}")
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    """Return whether two paths lead to the same file, which need not exist."""
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 class FitProgress:
@@ -111,16 +169,14 @@ class FitProgress:
         self._shown = time.monotonic()
         console = Console(stderr=True)
         self._bar = Bar(
-            TextColumn("{task.description}"),
             BarColumn(),
-            TextColumn("{task.completed} of at most {task.total} directions"),
-            TextColumn("{task.fields[details]}"),
+            TextColumn("{task.description}"),
             TimeElapsedColumn(),
             console=console,
             transient=True,
             disable=quiet or not console.is_terminal,
         )
-        self._task = self._bar.add_task("Searching neighbors", total=None, details="")
+        self._task = self._bar.add_task("Preparing", total=None)
 
     def __enter__(self) -> Self:
         self._previous: Any = None
@@ -136,26 +192,28 @@ class FitProgress:
         if self._previous is not None:
             signal.signal(signal.SIGINT, self._previous)
 
+    def begin_pass(self, number: int, n_passes: int) -> None:
+        """Show that a pass begins."""
+        self._bar.update(self._task, completed=0)
+        self._show(f"Pass {number} of {n_passes}: searching neighbors")
+
     def __call__(self, progress: Progress) -> bool:
         """Show the state of the fit, and return whether to end it."""
         self._has_learned = True
-        number = f"Pass {progress.number} of {progress.n_passes}"
-        details = f"{progress.n_violated:,} of {progress.n_comparisons:,} comparisons violated"
-        self._bar.update(
-            self._task,
-            description=number,
-            completed=progress.n_directions,
-            total=progress.max_iter,
-            details=details,
+        self._bar.update(self._task, completed=progress.n_directions, total=progress.max_iter)
+        self._show(
+            f"Pass {progress.number} of {progress.n_passes}: {progress.n_directions} of at most "
+            f"{progress.max_iter} directions, {progress.n_violated:,} of "
+            f"{progress.n_comparisons:,} comparisons violated"
         )
+        return self.interrupted
+
+    def _show(self, text: str) -> None:
+        self._bar.update(self._task, description=text)
         now = time.monotonic()
         if self._bar.disable and not self._quiet and now - self._shown >= self._seconds_per_line:
             self._shown = now
-            say(
-                f"{number}: {progress.n_directions} of at most {progress.max_iter} directions, "
-                f"{details}"
-            )
-        return self.interrupted
+            say(text)
 
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
         if self.interrupted or not self._has_learned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,28 +67,27 @@ def evaluate(
     """
     *metric_files, data = files
     if len(metric_files) > 1 or (not metric_files and cv is None):
-        raise UsageError("Give METRIC and DATA, or DATA with --cv.")
+        raise UsageError("Pass METRIC and DATA, or only DATA with --cv.")
     if cv is not None and (test or comparisons):
         raise UsageError("--cv cannot be used with --test or --comparisons.")
     if dropna and comparisons is not None:
-        raise UsageError("--dropna cannot be used with --comparisons, which number the rows.")
+        raise UsageError("--dropna cannot be used with --comparisons, which refer to row numbers.")
 
     import numpy as np
-    from sklearn.model_selection import StratifiedKFold
 
     from boostmetric.cli.tables import read_comparisons, read_table
     from boostmetric.evaluation import satisfied_share
     from boostmetric.metric import Metric
 
     metric = Metric.load(metric_files[0]) if metric_files else None
-    reading: dict[str, Any] = {"sep": sep, "decimal": decimal, "dropna": dropna, "metric": metric}
+    reading: dict[str, Any] = {"sep": sep, "decimal": decimal, "metric": metric}
+    reading["dropna"] = dropna if comparisons is None else None
     table = read_table(data, label, column, drop, **reading).dense()
     folds: list[dict[str, dict[str, float]]] = []
     if cv is not None:
         X, y = table.X, table.classes
         learner = _learner(metric, jobs)
-        splits = StratifiedKFold(cv, shuffle=True, random_state=seed).split(X, y)
-        for number, (train, left_out) in enumerate(splits, start=1):
+        for number, (train, left_out) in enumerate(make_folds(y, cv, seed), start=1):
             say(f"Fold {number} of {cv}: learning from {len(train)} points")
             learned = learner.fit(X[train], y[train]).metric_
             folds.append(
@@ -107,7 +107,7 @@ def evaluate(
                 W, y_test = (None, None) if test is None else (f(other.X), other.require_labels())
                 scores[name] |= _scores(f(table.X), table.classes, W, y_test, k, seed)
         if comparisons is not None:
-            compared = read_comparisons(comparisons, len(table.X), kind, sep)
+            compared = read_comparisons(comparisons, len(table.X), kind, sep=sep, decimal=decimal)
             for name, f in transforms.items():
                 scores[name]["satisfied"] = satisfied_share(None, f(table.X), compared)
         folds.append(scores)
@@ -133,8 +133,28 @@ def evaluate(
     show(text_table(["", *folds[0]], rows))
 
 
+def make_folds(y: NDArray, n_folds: int, seed: int) -> list[tuple[NDArray, NDArray]]:
+    """Return the training and test rows of stratified folds."""
+    import numpy as np
+    from sklearn.model_selection import StratifiedKFold
+
+    counts = np.unique(y, return_counts=True)[1]
+    if n_folds > counts.max():
+        raise CommandError(
+            f"--cv {n_folds} exceeds the {counts.max()} points of the largest class."
+        )
+    if n_folds > counts.min():
+        say(
+            f"Warning: the smallest class has fewer points ({counts.min()}) than folds ({n_folds})."
+        )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class")
+        splits = StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(y, y)
+        return list(splits)
+
+
 def distances(X: NDArray, metric: Metric) -> dict[str, Callable[[Any], NDArray]]:
-    """Transformations whose Euclidean distances are compared, by the name of the distance."""
+    """Return the transformations whose Euclidean distances are compared, by name."""
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(X)
@@ -148,7 +168,7 @@ def distances(X: NDArray, metric: Metric) -> dict[str, Callable[[Any], NDArray]]
 def _scores(
     Z: NDArray, y: NDArray, W: NDArray | None, y_test: NDArray | None, k: int, seed: int
 ) -> dict[str, float]:
-    """Measures of the Euclidean distance: for test points W, or for every point and the others."""
+    """Evaluate the Euclidean distance: for test points W, or for every point and the others."""
     from boostmetric.evaluation import knn_error, retrieval_scores
 
     retrieved = retrieval_scores(
@@ -161,7 +181,7 @@ def _scores(
 
 
 def _learner(metric: Metric | None, jobs: int | None) -> Any:
-    """An estimator with the settings that a metric was learned with, or the defaults."""
+    """Return an estimator with the settings that a metric was learned with, or the defaults."""
     from boostmetric.estimators import BoostMetric, BoostMetricCV
 
     if metric is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 
 from boostmetric.cli import options as o
-from boostmetric.cli.console import CommandError, FitProgress, UsageError, check_output, say, show
+from boostmetric.cli.console import CommandError, FitProgress, UsageError, say, show
 
 if TYPE_CHECKING:
     from boostmetric.cli.tables import Table
@@ -33,7 +33,7 @@ ENDINGS = {
     "CONVERGED": "Converged to the optimum.",
     "STOPPED": "Stopped early: the error on held-out data no longer decreased.",
     "UNBOUNDED": "Finished: all comparisons are satisfied.",
-    "FAILED": "Failed: the loss returned NaN; the metric is that of the step before.",
+    "FAILED": "Failed: the loss returned NaN; the metric from the previous step was kept.",
     "INTERRUPTED": "Stopped by Ctrl-C; the metric has what was learned so far.",
 }
 """How a fit ended, by the name of `Status`, in terms of the command line's options."""
@@ -88,10 +88,15 @@ def fit(
     ] = None,
     components: Annotated[
         float | None,
-        model(min=0, metavar="N", help="Maximum number of components, or share of the trace < 1."),
+        model(
+            min=0,
+            metavar="N",
+            help="Maximum number of components; below 1, the fraction of the trace to keep.",
+        ),
     ] = None,
     early_stopping: Annotated[
-        bool, model("--early-stopping", help="Stop when the error on held-out data is lowest.")
+        bool,
+        model("--early-stopping", help="Stop when the error on held-out data no longer decreases."),
     ] = False,
     max_iter: Annotated[
         int | None, expert(min=1, metavar="N", help="Directions per pass.", show_default="500")
@@ -106,11 +111,13 @@ def fit(
     ] = None,
     alpha: Annotated[
         float | None,
-        expert(min=0, metavar="X", help="Relative strength.", show_default="auto"),
+        expert(min=0, metavar="X", help="Strength of the regularizer.", show_default="auto"),
     ] = None,
     engine: Annotated[
         str | None,
-        expert(metavar="NAME", help="dask or the address of a scheduler. Default: this process."),
+        expert(
+            metavar="NAME", help="dask, or the address of a Dask scheduler. Default: this process."
+        ),
     ] = None,
     seed: o.Seed = 0,
     jobs: o.Jobs = None,
@@ -128,20 +135,19 @@ def fit(
     may be given. Ctrl-C stops the fit and saves what was learned so far.
     """
     # 1) options, before anything slow is imported
-    check_output(output, force, [data, comparisons, checkpoint])
     needs_label = not data.name.lower().endswith((".npz", *o.SVMLIGHT))
     if needs_label and label is None and comparisons is None:
         raise UsageError("--label or --comparisons is required.")
     if dropna and comparisons is not None:
-        raise UsageError("--dropna cannot be used with --comparisons, which number the rows.")
+        raise UsageError("--dropna cannot be used with --comparisons, which refer to row numbers.")
+    if components is not None and (components == 0 or (components > 1 and components % 1)):
+        raise UsageError(
+            f"--components must be an integer >= 1, or a fraction below 1; got {components}."
+        )
     if alpha is not None and alpha >= 1 and regularizer == "trace":
         raise UsageError("--alpha must be less than 1 for the trace regularizer.")
     if resume and checkpoint is None:
         raise UsageError("--resume requires --checkpoint.")
-    if checkpoint is not None:
-        check_output(checkpoint, True, [data, comparisons])
-        if checkpoint.exists() and not resume:
-            raise UsageError(f"{checkpoint} exists. Use --resume to continue from it.")
     parameters = {
         "loss": loss,
         "solver": solver,
@@ -161,8 +167,8 @@ def fit(
         parameters["init"] = None
     if choose and parameters.keys() - {"n_components", "checkpoint"}:
         raise UsageError(
-            "--choose finds the settings. Leave out options of the model and the optimization, "
-            "except --components."
+            "--choose cannot be combined with options of the model or the optimization, except "
+            "--components."
         )
 
     # 2) data
@@ -170,12 +176,14 @@ def fit(
 
     from boostmetric.cli.tables import read_comparisons, read_table
 
-    table = read_table(data, label, column, drop, sep=sep, decimal=decimal, dropna=dropna)
+    reading: dict[str, Any] = {"sep": sep, "decimal": decimal}
+    ignoring = dropna if comparisons is None else None
+    table = read_table(data, label, column, drop, dropna=ignoring, **reading)
     if init not in (None, "auto", "none", "scale") and not isinstance(table.X, np.ndarray):
         raise CommandError(f"--init {init} does not support sparse data; use --init scale.")
     compared = None
     if comparisons is not None:
-        compared = read_comparisons(comparisons, table.X.shape[0], kind, sep)
+        compared = read_comparisons(comparisons, table.X.shape[0], kind, sep=sep, decimal=decimal)
     if label is None and compared is not None:
         table = replace(table, labels=None)
     else:
@@ -208,7 +216,7 @@ def fit(
 def _fit(
     table: Table, compared: Comparisons | None, quiet: bool, parameters: dict[str, Any]
 ) -> tuple[Metric, str, bool]:
-    """The metric, how the fit ended, and whether Ctrl-C ended it."""
+    """Return the metric, how the fit ended, and whether Ctrl-C ended it."""
     from boostmetric.estimators import BoostMetric, listening
     from boostmetric.solvers import Status
 
@@ -234,7 +242,7 @@ def _fit(
 def _choose(
     table: Table, compared: Comparisons | None, quiet: bool, parameters: dict[str, Any]
 ) -> tuple[Metric, str, bool]:
-    """The metric of `BoostMetricCV`, what was chosen, and whether Ctrl-C ended the search."""
+    """Return the metric of `BoostMetricCV`, the choice, and whether Ctrl-C ended the search."""
     from boostmetric.estimators import BoostMetricCV, listening
 
     class Lines(logging.Handler):
@@ -257,14 +265,14 @@ def _choose(
     ending = f" {ENDINGS['INTERRUPTED']}" if progress.interrupted else ""
     text = (
         f"Learned a metric of rank {rank} over {D} features; score {learner.best_score_:.3f} on "
-        f"held-out data. Best candidate: {describe(learner.best_params_)}; metrics in the average: "
+        f"held-out data. Best candidate: {describe(learner.best_params_)}. Metrics averaged: "
         f"{len(learner.averaged_params_)}.{ending}"
     )
     return learner.metric_, text, progress.interrupted
 
 
 def describe(candidate: Mapping[str, Any]) -> str:
-    """Settings of `BoostMetric` in words.
+    """Describe settings of `BoostMetric` in words.
 
     >>> describe({"init": None, "n_neighbors": (5, 10), "shrinkage": 0.1})
     'init none, neighbors 5/10, shrinkage 0.1'
@@ -282,7 +290,7 @@ def describe(candidate: Mapping[str, Any]) -> str:
 
 
 def _quality(metric: Metric, table: Table, compared: Comparisons | None, seed: int) -> str:
-    """One line with the quality on the training data: raw, standardized and learned."""
+    """Describe the quality on the training data in one line: raw, standardized and learned."""
     import numpy as np
 
     from boostmetric.cli.evaluate import distances
@@ -297,7 +305,7 @@ def _quality(metric: Metric, table: Table, compared: Comparisons | None, seed: i
     try:
         X, y = table.dense().X, table.labels
     except CommandError:  # too large
-        return "The error was not computed: the table is too large."
+        return "The training error was not computed, because the table is too large."
     values = dict[str, float]()
     for name, f in distances(X, metric).items():
         if y is not None:

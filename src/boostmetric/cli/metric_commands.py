@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 
 from boostmetric.cli import options as o
-from boostmetric.cli.console import CommandError, UsageError, check_output, say, show, show_json
+from boostmetric.cli.console import CommandError, UsageError, say, show, show_json
 from boostmetric.cli.console import table as text_table
 from boostmetric.cli.fit import ENDINGS
 
@@ -31,13 +31,11 @@ def transform(
     sep: o.Sep = None,
     decimal: o.Decimal = ".",
 ) -> None:
-    """Write points whose Euclidean distance is the learned metric.
+    """Write transformed points, whose Euclidean distance is the learned distance.
 
     The columns are component0, component1, … by decreasing weight, followed by the label if --label
     is given. If the metric has feature names, columns of DATA are selected by name.
     """
-    check_output(output, force, [metric, data])
-
     from boostmetric.cli.tables import check_format, read_table, write_points
     from boostmetric.metric import Metric
 
@@ -60,7 +58,7 @@ def neighbors(
         Path | None, o.input_file(help="Table of other points to search the neighbors of.")
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Points to print without --row; 0 prints all.")
+        int, typer.Option(min=0, metavar="N", help="Number of points without --row; 0 for all.")
     ] = 10,
     k: o.Neighbors = 5,
     label: o.Label = None,
@@ -73,8 +71,8 @@ def neighbors(
 ) -> None:
     """Print the nearest points in DATA by the learned metric.
 
-    The neighbors of rows of DATA (--row), of the points of another table (--query), or of the first
-    rows of DATA. A row is not its own neighbor.
+    Searches the neighbors of rows of DATA (--row), of the points of another table (--query), or by
+    default of the first rows of DATA. A row is not its own neighbor.
     """
     if row and query is not None:
         raise UsageError("--row cannot be used with --query.")
@@ -115,10 +113,8 @@ def neighbors(
         ]
         show(text_table(found[0] if found else [], rows, left=[4]))
     if len(numbers) < len(queries) and not row:
-        say(
-            f"These are the first {len(numbers)} of {len(queries)} points. Use --row to choose, or "
-            "--limit 0 for all."
-        )
+        choice = "" if query is not None else "--row for others, or "
+        say(f"Printed {len(numbers)} of {len(queries)} points. Use {choice}--limit 0 for all.")
 
 
 def inspect(
@@ -132,7 +128,7 @@ def inspect(
     """Print the eigenvalues, features and settings of a metric.
 
     The importance of a feature is its diagonal entry of M times its variance in the training data,
-    as a share of the sum over all features. It does not depend on the units of the features.
+    as a fraction of the sum over all features. It does not depend on the units of the features.
     """
     from boostmetric.metric import Metric
 
@@ -162,7 +158,7 @@ def inspect(
 
 
 def _bars(values: Mapping[str, float], top: int) -> list[str | Table]:
-    """A table of the first values with bars, and the number of the others."""
+    """Build a table of the first values with bars, and the number of the others."""
     if not values or max(values.values()) <= 0:
         return ["  none: the metric is 0"]
     largest, total = max(values.values()), sum(values.values())
@@ -175,7 +171,7 @@ def _bars(values: Mapping[str, float], top: int) -> list[str | Table]:
 
 
 def _facts(origin: Mapping[str, Any]) -> list[str]:
-    """Lines about the fit. Values may have any type, since users can set an origin."""
+    """Describe the fit in lines. Values may have any type, since users can set an origin."""
     if not isinstance(origin.get("estimator"), str):
         facts = [f"{name}: {value!s:.200}" for name, value in origin.items()]
         return facts or ["unknown: the file has no information about the fit."]
@@ -238,7 +234,6 @@ def plot(
     how well distances separate pairs of the same class from other pairs (requires labels);
     spectrum: eigenvalues and features; convergence: the history of the fit.
     """
-    check_output(output, force, [metric, data])
     if output.suffix.lower() not in (".png", ".pdf", ".svg"):
         raise UsageError(f"The name of the plot must end in .png, .pdf or .svg; got {output}.")
     needs_points = kind in ("projection", "distances", "roc")

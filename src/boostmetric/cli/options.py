@@ -11,6 +11,15 @@ import typer
 SVMLIGHT = (".svm", ".svmlight", ".libsvm")
 """Suffixes of svmlight files."""
 
+
+def _character(value: str | None) -> str | None:
+    r"""Check a separator; \t stands for a tab, which shells do not pass easily."""
+    value = "\t" if value == r"\t" else value
+    if value is not None and len(value) != 1:
+        raise typer.BadParameter(f"it must be a single character; got {value!r}.")
+    return value
+
+
 argument = partial(typer.Argument, exists=True, dir_okay=False, show_default=False)
 input_file = partial(typer.Option, exists=True, dir_okay=False, metavar="FILE")
 output_file = partial(typer.Option, "--output", "-o", dir_okay=False, metavar="FILE")
@@ -48,9 +57,16 @@ Drop = Annotated[
 ]
 Sep = Annotated[
     str | None,
-    reading("--sep", metavar="CHAR", help="Column separator. By default a comma (.tsv: a tab)."),
+    reading(
+        "--sep",
+        metavar="CHAR",
+        callback=_character,
+        help="Column separator. By default a comma (.tsv: a tab).",
+    ),
 ]
-Decimal = Annotated[str, reading("--decimal", metavar="CHAR", help="Decimal separator.")]
+Decimal = Annotated[
+    str, reading("--decimal", metavar="CHAR", callback=_character, help="Decimal separator.")
+]
 DropNa = Annotated[bool, reading("--dropna", help="Ignore rows with missing values.")]
 Comparisons = Annotated[
     Path | None,
@@ -66,7 +82,7 @@ ComparisonKind = Annotated[
     typer.Option(
         "--kind",
         metavar="KIND",
-        help="triplets, quadruplets or pairs. By default from the columns.",
+        help="triplets, quadruplets or pairs. By default inferred from the columns.",
     ),
 ]
 Neighbors = Annotated[int, typer.Option("-k", min=1, metavar="K", help="Number of neighbors.")]

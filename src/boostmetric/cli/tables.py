@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from scipy.sparse import issparse
 from sklearn.datasets import load_svmlight_file
 
 from boostmetric._files import atomic_write
-from boostmetric.cli.console import CommandError, say
+from boostmetric.cli.console import CommandError, reason, say
 from boostmetric.cli.options import SVMLIGHT
 from boostmetric.metric import Metric
 from boostmetric.problem import Comparisons
@@ -36,7 +37,7 @@ class Table:
     feature_names: tuple[str, ...] | None = None
 
     def require_labels(self) -> NDArray:
-        """The labels. Raises a CommandError if the table has no labels."""
+        """Return the labels. Raises a CommandError if the table has no labels."""
         if self.labels is None:
             raise CommandError(f"Which column of {self.path} has the labels? Use --label.")
         return self.labels
@@ -56,7 +57,7 @@ class Table:
         return labels
 
     def dense(self, max_values: int = 2**28) -> Table:
-        """The same table with a dense X, by default of at most 2 GB."""
+        """Return the same table with a dense X, by default of at most 2 GB."""
         if not issparse(self.X):
             return self
         if self.X.shape[0] * self.X.shape[1] > max_values:
@@ -75,13 +76,14 @@ def read_table(
     *,
     sep: str | None = None,
     decimal: str = ".",
-    dropna: bool = False,
+    dropna: bool | None = None,
     metric: Metric | None = None,
 ) -> Table:
     """Read points and, if there are any, their labels. Nothing is unpickled.
 
     Features are `columns`, those of `metric` (by name if both have names), or all columns except
-    `label` and `drop`. In an .npz file, `label` is an array.
+    `label` and `drop`. In an .npz file, `label` is an array. `dropna` is None if rows cannot be
+    ignored, because the results or other files refer to their numbers.
     """
     if _suffix(path) in SVMLIGHT:
         if label or columns or drop:
@@ -108,7 +110,7 @@ def read_table(
         raise CommandError(f"{path} has {len(frame)} rows and {frame.shape[1]} features.")
 
     # 2) features as floats
-    _check_numeric(path, frame)
+    _check_numeric(path, frame, "Ignore it with --drop, or encode it as numbers.")
     types = {np.dtype(getattr(each, "numpy_dtype", each)) for each in frame.dtypes}
     dtype = np.float32 if types == {np.dtype(np.float32)} else np.float64
     X = frame.to_numpy(dtype=dtype, na_value=np.nan)
@@ -126,10 +128,12 @@ def read_table(
         row = int(np.argmin(complete))
         missing = frame.columns[~np.isfinite(X[row])]
         where = f"column {missing[0]!r}" if len(missing) else label_name
+        options = ["--dropna to ignore these rows"] if dropna is not None else []
+        options += ["--drop to ignore columns"] if metric is None else []
+        advice = f"Use {', or '.join(options)}." if options else "Remove or complete these rows."
         raise CommandError(
             f"{path}: {int((~complete).sum())} of {len(X)} rows have missing or infinite values; "
-            f"the first is row {row} (counting from 0), {where}. Use --dropna to ignore these "
-            "rows, or --drop to ignore columns."
+            f"the first is row {row} (counting from 0), {where}. {advice}"
         )
     if len(X) == 0:
         raise CommandError(f"{path} has no row without missing values.")
@@ -138,15 +142,20 @@ def read_table(
 
 
 def read_comparisons(
-    path: Path, n_points: int, kind: str | None = None, sep: str | None = None
+    path: Path,
+    n_points: int,
+    kind: str | None = None,
+    *,
+    sep: str | None = None,
+    decimal: str = ".",
 ) -> Comparisons:
     """Read comparisons of the rows of a table of `n_points` rows.
 
     Columns named `weight`, `gap` and, for pairs, `threshold` are used as such. Comparisons that no
     metric can satisfy are dropped with a message.
     """
-    frame, _ = _load(path, sep=sep, header=False)
-    _check_numeric(path, frame)
+    frame, _ = _load(path, sep=sep, decimal=decimal, header=False)
+    _check_numeric(path, frame, "Comparisons are row numbers of DATA, from 0.")
     extras = {n: frame.pop(n).to_numpy(float) for n in ("weight", "gap", "threshold") if n in frame}
     n_columns = frame.shape[1]
     if kind is None:
@@ -222,49 +231,73 @@ def write_points(path: Path, points: NDArray, labels: NDArray | None, label: str
 
 
 def _suffix(path: Path) -> str:
-    """The suffix that determines the format, without that of compressed text."""
+    """Return the suffix that determines the format, without that of compressed text."""
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     if suffix not in FORMATS:
         raise CommandError(f"{path}: unknown format. Supported are {', '.join(FORMATS)}.")
     return suffix
 
 
-def _load(path: Path, label: str | None = None, **text: Any) -> tuple[Any, Any]:
-    """All columns of a file as a DataFrame, and the labels if they are a separate array."""
-    suffix, labels = _suffix(path), None
+@contextmanager
+def errors_of(path: Path) -> Iterator[None]:
+    """Turn any error of a reader into a CommandError that names the file."""
     try:
+        yield
+    except CommandError:
+        raise
+    except Exception as error:  # readers raise almost anything for a damaged file
+        is_empty = isinstance(error, pd.errors.EmptyDataError)
+        text = "it is empty" if is_empty else reason(error).rstrip(".")
+        raise CommandError(f"Cannot read {path}: {text}.") from None
+
+
+def read_arrays(path: Path, mmap_mode: Literal["r"] | None = None) -> Any:
+    """Read an .npy file as an array, or an .npz file as a dict of arrays. Nothing is unpickled."""
+    with errors_of(path), path.open("rb") as file:
+        start = file.read(6)
+        if start == np.lib.format.MAGIC_PREFIX:
+            return np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
+        if start[:4] in (b"PK\x03\x04", b"PK\x05\x06"):  # a zip file, with members or without
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as arrays:
+                return dict(arrays)
+        # NumPy would take it for a pickle, and recommend to load it unsafely.
+        contents = "it is not an .npy or .npz file" if start else "it is empty"
+        raise CommandError(f"Cannot read {path}: {contents}.")
+
+
+def _load(path: Path, label: str | None = None, **text: Any) -> tuple[Any, Any]:
+    """Read all columns of a file as a DataFrame, and the labels if they are a separate array."""
+    suffix, labels = _suffix(path), None
+    with errors_of(path):
         if suffix in TEXT:
             frame = _read_text(path, TEXT[suffix], **text)
         elif suffix in (".parquet", ".feather"):
             frame = (pd.read_parquet if suffix == ".parquet" else pd.read_feather)(path)
         else:
-            loaded = np.load(path, allow_pickle=False)
-            if suffix == ".npz":
-                with loaded:
-                    arrays = {name: loaded[name] for name in loaded.files}
+            arrays = read_arrays(path)
+            if isinstance(arrays, dict):
                 if len(arrays) > 1 and (label or "y") in arrays:
                     labels = pd.Series(arrays.pop(label or "y"))
                 if "X" not in arrays and len(arrays) != 1:
                     raise CommandError(
-                        f"{path} has the arrays {', '.join(arrays)}; the points must be named X."
+                        f"{path} has the arrays {', '.join(arrays) or '(none)'}; the points must "
+                        "be named X."
                     )
-                loaded = arrays.get("X", next(iter(arrays.values())))
-            frame = pd.DataFrame(loaded)
-    except CommandError:
-        raise
-    except Exception as error:  # readers raise almost anything for a damaged file
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise CommandError(f"Cannot read {path}: {reason.rstrip('.')}.") from None
+                arrays = arrays.get("X", next(iter(arrays.values())))
+            frame = pd.DataFrame(arrays)
     frame.columns = frame.columns.astype(str).str.strip()
     if not frame.columns.is_unique:
-        raise CommandError(f"{path} has several columns of the same name.")
+        repeated = frame.columns[frame.columns.duplicated()].unique()
+        names = ", ".join(map(repr, repeated))
+        raise CommandError(f"{path} has several columns named {names}. Rename them.")
     return frame, labels
 
 
 def _read_text(
     path: Path, default_sep: str, sep: str | None, decimal: str = ".", header: bool = True
 ) -> Any:
-    """A text file as a DataFrame; without `header`, a first line of numbers is data."""
+    """Read a text file as a DataFrame; without `header`, a first line of numbers is data."""
     options: dict[str, Any] = {
         "sep": sep or default_sep,
         "decimal": decimal,
@@ -275,7 +308,9 @@ def _read_text(
     }
     if pd.__version__ < "3":  # which reads numbers exactly
         options["float_precision"] = "round_trip"
-    names = [str(name) for name in pd.read_csv(path, nrows=0, **options).columns]
+    # Read as text, because pandas renames repeated columns.
+    first = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False, **options)
+    names = first.iloc[0].tolist()
     if len(names) == 1 and (found := [char for char in ";\t|," if char in names[0]]):
         raise CommandError(
             f"{path} has a single column, {names[0]!r:.60}. If columns are separated by "
@@ -291,17 +326,18 @@ def _read_text(
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
         frame = pd.read_csv(path, **options)
-    if names[0] == "Unnamed: 0" and (frame[names[0]] == frame.index).all():
+    if not names[0] and (frame.iloc[:, 0] == frame.index).all():
         say(f"Ignoring the first column of {path}, which has no name and numbers the rows.")
-        frame = frame.drop(columns=names[0])
+        frame, names = frame.iloc[:, 1:], names[1:]
+    frame.columns = [name or given for name, given in zip(names, frame.columns, strict=True)]
     return frame
 
 
 def _read_svmlight(path: Path, metric: Metric | None) -> Table:
-    try:
+    with errors_of(path):
         X, y = load_svmlight_file(str(path), n_features=metric.n_features if metric else None)
-    except ValueError as error:
-        raise CommandError(f"Cannot read {path}: {error}.") from None
+    if len(y) == 0:
+        raise CommandError(f"{path} has no rows.")
     # A metric stores a float per feature and direction. A larger index is most likely an error:
     # trigrams of webspam, among the widest public datasets, have 16.6 million features.
     max_features = 2**24
@@ -314,24 +350,23 @@ def _read_svmlight(path: Path, metric: Metric | None) -> Table:
 
 
 def _known(path: Path, frame: Any, names: Sequence[str]) -> list[str]:
-    """The names; an error if one is not a column."""
+    """Return the names as a list; raise a CommandError if one is not a column."""
     for name in names:
         if name not in frame.columns:
             similar = get_close_matches(name, frame.columns, n=1)
             hint = f"Did you mean {similar[0]!r}?" if similar else ""
-            columns = ", ".join(frame.columns[:10]) + (", …" if frame.shape[1] > 10 else "")
-            raise CommandError(f"{path} has no column {name!r}; it has {columns}. {hint}")
+            columns = ", ".join(frame.columns[:10]) + (", …" if frame.shape[1] > 10 else ".")
+            raise CommandError(f"{path} has no column {name!r}; it has {columns} {hint}".rstrip())
     return list(names)
 
 
-def _check_numeric(path: Path, frame: Any) -> None:
+def _check_numeric(path: Path, frame: Any, advice: str) -> None:
     for name, column in frame.items():
         if pd.api.types.is_numeric_dtype(column):
             continue
         texts = column.dropna().astype(str)
         bad = texts[pd.to_numeric(texts, errors="coerce").isna()]
         text, row = (bad.iloc[0], bad.index[0]) if len(bad) else ("", 0)
-        advice = "Ignore it with --drop, or encode it as numbers."
         if len(bad) and pd.to_numeric(bad.str.replace(",", "."), errors="coerce").notna().all():
             advice = "If these are decimal commas, use --decimal ','."
         raise CommandError(
@@ -340,7 +375,7 @@ def _check_numeric(path: Path, frame: Any) -> None:
 
 
 def _as_classes(labels: Any) -> NDArray:
-    """Labels as an array of numbers or strings; whole floats become integers."""
+    """Return labels as an array of numbers or strings; whole floats become integers."""
     is_number = pd.api.types.is_numeric_dtype(labels)
     values = np.asarray(labels.tolist() if is_number else labels.astype(str).tolist())
     is_whole = values.dtype.kind == "f" and (values % 1 == 0).all()

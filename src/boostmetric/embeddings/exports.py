@@ -179,6 +179,8 @@ def _write_dense(adapter: EmbeddingAdapter, path: Path, base_model: str | None) 
         "bias": False,
         "activation_function": "torch.nn.modules.linear.Identity",
     }
+    if os.path.lexists(path):  # renaming would fail, or replace an empty folder
+        raise FileExistsError(f"{path} exists. Pass the path of a new folder.")
     # The folder appears with all its files, or not at all.
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.mkdir()

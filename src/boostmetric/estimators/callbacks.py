@@ -64,7 +64,9 @@ class Progress:
 
 Listener = Callable[[Progress], bool]
 """Called after every step; a true result ends the fit. If it has an attribute `interrupted`, the
-attribute is read before every evaluation, and a true value ends the fit in the middle of a step."""
+attribute is read before every evaluation, and a true value ends the fit in the middle of a step. If
+it has a method `begin_pass`, the method is called with the number of the pass and the number of
+passes before the search for neighbors, which may take longer than the steps."""
 
 _LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
@@ -164,6 +166,9 @@ class Monitor:
     def begin_pass(self, base: NDArray | None) -> None:
         """Begin a pass on points that `base` has transformed."""
         self._number, self._base, self._pass = self._number + 1, base, None
+        begin = getattr(self._listener, "begin_pass", None)
+        if begin is not None:
+            begin(self._number, self._n_passes)
 
     def __call__(self, fit: Boosting) -> bool:
         """Report a step; return whether the fit is to end."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
+from boostmetric._files import resolve_output
 from boostmetric._validation import check_parameter, is_count, is_real
 from boostmetric.estimators.initial import INITS
 from boostmetric.neighbors import Index, check_index
@@ -181,16 +182,11 @@ class Settings:
 
         # 3) the checkpoint: a long fit must not find out late that its file cannot be written
         if values["checkpoint"] is not None:
-            path = values["checkpoint"] = Path(values["checkpoint"])
-            reason = None
-            if path.is_dir():
-                reason = f"'{path}' is a directory"
-            elif not path.parent.is_dir():
-                reason = f"directory '{path.parent}' does not exist"
-            elif not os.access(path.parent, os.W_OK):
-                reason = f"directory '{path.parent}' is not writable"
-            if reason is not None:
-                raise ValueError(f"checkpoint must be a writable file path; {reason}.")
+            values["checkpoint"] = Path(values["checkpoint"])
+            try:
+                resolve_output(values["checkpoint"])
+            except OSError as error:
+                raise ValueError(f"checkpoint must be a writable file path; {error}") from None
         return cls(
             solver=solver,
             n_targets=int(counts[0]),

@@ -65,7 +65,8 @@ class Comparisons:
         return len(self.near)
 
     def __repr__(self) -> str:
-        return f"<{len(self)} comparisons of {len(self.pairs)} pairs>"
+        n, n_pairs = len(self), len(self.pairs)
+        return f"<{n} comparison{'s' * (n != 1)}, {n_pairs} pair{'s' * (n_pairs != 1)}>"
 
     @classmethod
     def from_labels(
@@ -207,7 +208,7 @@ class Comparisons:
         Examples
         --------
         >>> Comparisons.from_triplets([[0, 1, 2]], gaps=1.0)
-        <1 comparisons of 2 pairs>
+        <1 comparison, 2 pairs>
         """
         rows = _indices("triplets", triplets, 3)
         return cls._from_ends(rows[:, :2], rows[:, ::2], gaps, weights, n_points)
@@ -228,7 +229,7 @@ class Comparisons:
         Examples
         --------
         >>> Comparisons.from_quadruplets([[0, 1, 2, 3], [4, 5, 2, 3]])
-        <2 comparisons of 3 pairs>
+        <2 comparisons, 3 pairs>
         """
         rows = _indices("quadruplets", quadruplets, 4)
         return cls._from_ends(rows[:, :2], rows[:, 2:], gaps, weights, n_points)
