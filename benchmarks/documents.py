@@ -1,0 +1,293 @@
+"""Figures and pictures of README.md and of the pages in docs/, from stored measurements.
+
+    BOOSTMETRIC_DATA=folder python benchmarks/documents.py [--write]
+
+Prints the text of every block between `<!-- name -->` and `<!-- end of name -->` in README.md or in
+a page of docs/; `--write` replaces the blocks, and draws the pictures with the settings and errors
+of their examples as metadata. `tests/test_docs.py` compares the pages with the measurements.
+
+| block | measured by |
+|---|---|
+| circles | examples/plot_circles.py, stored in docs/circles.png |
+| cost, adapter, embeddings | this program, stored in documents.jsonl |
+| results | `benchmarks/quality.py --group paper`, stored in quality.jsonl |
+| ranks, baselines | `benchmarks/quality.py` |
+| ten points | `benchmarks/quality.py --group small` |
+
+This program repeats its own measurements if the package has changed; `make figures` runs all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import runpy
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import points
+import processes
+import quality
+import report
+from processes import Measurements, Record, least
+
+TITLE = "Figures of the documentation"
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES, DOCS = ROOT / "examples", ROOT / "docs"
+STORED = Path(__file__).with_suffix(".jsonl")
+
+PICTURES = {"plot_circles": ("circles.png", ("settings", "errors"))}
+"""Pictures of the pages by example, and the example's variables that are stored with them."""
+
+LIMIT = 300.0
+"""Seconds of a measurement."""
+
+EMBEDDINGS = "no learning", "LDA", "BoostMetric(n_components=16)", "BoostMetric()", "adapter"
+
+SHOWN = (
+    *("dna_splice", "isolet1560", "segment", "spambase"),
+    *("breast_cancer", "glass", "waveform21"),
+)
+"""Datasets of which the page shows results with ten points per class."""
+
+Records = list[dict[str, Any]]
+
+
+# Measurements -------------------------------------------------------------------------------------
+
+
+def cost(n: int) -> Record:
+    """Seconds of a default fit to n points of MNIST, and of their exact search by scikit-learn."""
+    from sklearn.neighbors import NearestNeighbors
+
+    from boostmetric import BoostMetric
+
+    X, y = points.mnist(n)
+    search = NearestNeighbors(n_neighbors=4, algorithm="brute")
+    # The first of two fits also loads compiled loops.
+    fit = least(lambda: BoostMetric().fit(X, y), repeats=2, enough=LIMIT)
+    return {"fit": fit, "search": least(lambda: search.fit(X).kneighbors(X), repeats=2)}
+
+
+def embeddings(n_labels: int | None) -> Record:
+    """1-NN test errors in percent on banking77, with some or all labels of every intent."""
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.pipeline import make_pipeline
+
+    from boostmetric import BoostMetric, EmbeddingAdapter
+
+    with np.load(Path(os.environ["BOOSTMETRIC_DATA"], "banking77.npz"), allow_pickle=False) as data:
+        X, X_test = (data[f"{part}_minilm"].astype(np.float32) for part in ("train", "test"))
+        y, y_test = data["train_y"], data["test_y"]
+    order = np.random.default_rng(0).permutation(len(y))
+    rows = np.concatenate([order[y[order] == label][:n_labels] for label in np.unique(y)])
+    learners = [
+        "passthrough",
+        LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto"),
+        BoostMetric(n_components=16),
+        BoostMetric(),
+        EmbeddingAdapter(),
+    ]
+    errors = {}
+    for name, learner in zip(EMBEDDINGS, learners, strict=True):
+        model = make_pipeline(learner, KNeighborsClassifier(1)).fit(X[rows], y[rows])
+        errors[name] = 100 * (1 - model.score(X_test, y_test))
+    return errors
+
+
+def measure(measurements: Measurements) -> list[Record]:
+    """The measurements of this program, from its file if the package has not changed."""
+    n = 2_000 if measurements.is_small else 50_000
+    return [
+        *(measurements.get(cost, threads=2, has_numba=each, n=n) for each in (False, True)),
+        *(measurements.get(embeddings, threads=1, n_labels=each) for each in (20, None)),
+    ]
+
+
+# Pictures -----------------------------------------------------------------------------------------
+
+
+def digest(example: str) -> str:
+    """The hash of the source of an example."""
+    return hashlib.sha256((EXAMPLES / f"{example}.py").read_bytes()).hexdigest()[:16]
+
+
+def draw_pictures() -> None:
+    """Run the examples, and save the last figure of each with its metadata."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    for example, (name, variables) in PICTURES.items():
+        with patch.object(pyplot, "show"):
+            found = runpy.run_path(str(EXAMPLES / f"{example}.py"))
+        values = json.dumps({each: found[each] for each in variables})
+        metadata = {"digest": digest(example), "values": values}
+        pyplot.savefig(DOCS / name, dpi=110, metadata=metadata)
+        pyplot.close("all")
+
+
+def metadata_of(picture: str) -> dict[str, Any]:
+    """The digest of the example that drew a picture, and the values of its variables."""
+    from PIL import Image
+
+    with Image.open(DOCS / picture) as image:
+        return {"digest": image.info["digest"], **json.loads(image.info["values"])}
+
+
+# Blocks -------------------------------------------------------------------------------------------
+
+
+def lines_of(path: Path) -> Records:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def code(method: str) -> str:
+    return f"`{method}`" if method.endswith(")") else method
+
+
+def emphasized(values: Sequence[float]) -> list[str]:
+    """The values with one digit, the lowest in bold."""
+    cells = [f"{value:.1f}" for value in values]
+    lowest = min(map(float, cells))
+    return [f"**{cell}**" if float(cell) == lowest else cell for cell in cells]
+
+
+def error_table(records: Records, datasets: Sequence[str]) -> str:
+    """Mean errors of the simple distances and of the defaults."""
+    methods = ["raw", "standardized", "LDA", "BoostMetric()", "BoostMetricCV()"]
+    chosen = [each for each in records if each["method"] in methods]
+    means = np.nanmean(quality.values_of(chosen, datasets, methods), axis=2).T
+    names = [dataset.rpartition("/")[2] for dataset in datasets]
+    rows = [[name, *emphasized(row)] for name, row in zip(names, means, strict=True)]
+    return f"\n\n{quality.markdown(['', *map(code, methods)], rows)}\n\n"
+
+
+def of_ranks(records: Records) -> str:
+    """Mean ranks and seconds of all methods on the tables that the defaults were chosen with."""
+    datasets = (*quality.ELEVEN, *quality.SKLEARN)
+    methods = [*quality.METHODS, *quality.PEERS]
+    chosen = [each for each in records if each["method"] in methods]
+    ranks = quality.mean_ranks(quality.values_of(chosen, datasets, methods))
+    seconds = np.nanmean(quality.values_of(chosen, datasets, methods, "seconds"), axis=(1, 2))
+    shown = [
+        f"{code(method)} {rank:.1f} ({time:.2g} s)"
+        for rank, time, method in sorted(zip(ranks, seconds, methods, strict=True))
+        if method not in ("raw", "standardized", quality.REFERENCE)
+    ]
+    return f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def of_ten_points(records: Records) -> str:
+    """Errors with ten points per class, and intervals of their differences."""
+    methods = ["raw", "standardized", "BoostMetric()", "BoostMetricCV()"]
+    datasets = [f"ten/{name}" for name in SHOWN]
+    chosen = [each for each in records if each["method"] in methods]
+    rows = []
+    for name, errors in zip(
+        SHOWN, quality.values_of(chosen, datasets, methods).swapaxes(0, 1), strict=True
+    ):
+        euclidean = quality.better_of(*errors[:2])
+        row = emphasized([each.mean() for each in (euclidean, *errors[2:])])
+        for position, ours in ((2, errors[2]), (4, errors[3])):
+            low, high = quality.interval(ours - euclidean)
+            row.insert(position, f"{low:+.1f} to {high:+.1f}".replace("-", "−"))
+        rows.append([name, *row])
+    header = ["ten points per class", "better of raw and standardized", "`BoostMetric()`"]
+    header += ["95 % interval of the difference", "`BoostMetricCV()`", "95 % interval"]
+    return f"\n\n{quality.markdown(header, rows)}\n\n"
+
+
+def of_circles() -> str:
+    """Errors by the number of training points."""
+    errors: dict[str, dict[str, float]] = metadata_of("circles.png")["errors"]
+    sizes = list(errors["BoostMetric"])
+    rows = [[size, *(f"{each[size]:.1f}" for each in errors.values())] for size in sizes]
+    return f"\n\n{quality.markdown(['training points', *errors], rows)}\n\n"
+
+
+def latest(records: Iterable[Record], function: Callable[..., Any], **request: Any) -> Record:
+    """The last of the records of a function with this request."""
+    found = [
+        each
+        for each in records
+        if each["request"]["function"] == function.__name__
+        and request.items() <= {**each["request"], **each["request"]["arguments"]}.items()
+    ]
+    return found[-1]
+
+
+def of_cost(records: list[Record]) -> str:
+    """Seconds of a default fit without and with numba, also in units of a search."""
+    plain, fast = (latest(records, cost, has_numba=each) for each in (False, True))
+    shares = [each["fit"]["wall"] / each["search"]["wall"] for each in (plain, fast)]
+    return (
+        f"takes {plain['fit']['wall']:.1f} s on two cores without optional packages, "
+        f"{shares[0]:.2f} times the time of one exact search for their nearest neighbors by "
+        f"scikit-learn; with numba, {fast['fit']['wall']:.1f} s ({shares[1]:.2f} times)"
+    )
+
+
+def of_embeddings(records: list[Record]) -> str:
+    """Errors with 20 and with all labels."""
+    rows = []
+    for title, n_labels in (("20 labels per intent", 20), ("all 10,003 labels", None)):
+        errors = latest(records, embeddings, n_labels=n_labels)
+        rows.append([title, *emphasized([errors[name] for name in EMBEDDINGS])])
+    header = ["1-NN test error in %", *map(code, EMBEDDINGS[:-1]), "`EmbeddingAdapter()`"]
+    return f"\n\n{quality.markdown(header, rows)}\n\n"
+
+
+def of_adapter(records: list[Record]) -> str:
+    """Errors without and with an adapter, with 20 and with all labels."""
+    few, every = (latest(records, embeddings, n_labels=n_labels) for n_labels in (20, None))
+    return (
+        f"from {few['no learning']:.1f} to {few['adapter']:.1f} % with 20 labels per intent, and "
+        f"from {every['no learning']:.1f} to {every['adapter']:.1f} % with 130"
+    )
+
+
+def blocks() -> dict[str, str]:
+    """The text of every block by its name, from the stored measurements."""
+    of_quality, stored = lines_of(quality.MEASURED), lines_of(STORED)
+    # A few datasets have more splits, for comparisons with little data.
+    ten_splits = [each for each in of_quality if each["seed"] < quality.N_SPLITS]
+    return {
+        "circles": of_circles(),
+        "cost": of_cost(stored),
+        "adapter": of_adapter(stored),
+        "embeddings": of_embeddings(stored),
+        "results": error_table(ten_splits, quality.GROUPS["paper"]),
+        "ranks": of_ranks(ten_splits),
+        "baselines": error_table(ten_splits, (*quality.SKLEARN, *quality.ELEVEN)),
+        "ten points": of_ten_points(of_quality),
+    }
+
+
+def pages() -> list[Path]:
+    """README.md and the pages of docs/ without generated ones."""
+    return [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+
+
+def table(measurements: Measurements, given: argparse.Namespace) -> str:
+    """All blocks, which are also written to the pages."""
+    measure(measurements)
+    if given.write:
+        draw_pictures()
+        for page, (name, text) in product(pages(), blocks().items()):
+            report.replace_block(page, name, text)
+    return "\n\n".join(f"**{name}**: {text}" for name, text in blocks().items())
+
+
+if __name__ == "__main__":
+    functions = {"cost": cost, "embeddings": embeddings}
+    processes.main(TITLE, __file__, functions, table, LIMIT)
