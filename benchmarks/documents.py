@@ -9,10 +9,10 @@ of their examples as metadata. `tests/test_docs.py` compares the pages with the 
 | block | measured by |
 |---|---|
 | circles | examples/plot_circles.py, stored in docs/circles.png |
-| cost, adapter, embeddings | this program, stored in documents.jsonl |
+| cost, adapter, embeddings, solvers | this program, stored in documents.jsonl |
 | results | `benchmarks/quality.py --group paper`, stored in quality.jsonl |
-| ranks, baselines | `benchmarks/quality.py` |
-| ten points | `benchmarks/quality.py --group small` |
+| ranks, ratio, baselines | `benchmarks/quality.py` |
+| ten points, little data, triplets | `benchmarks/quality.py --group small` |
 
 This program repeats its own measurements if the package has changed; `make figures` runs all.
 """
@@ -25,6 +25,7 @@ import json
 import os
 import runpy
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ import points
 import processes
 import quality
 import report
+from numpy.typing import NDArray
 from processes import Measurements, Record, least
 
 TITLE = "Figures of the documentation"
@@ -50,6 +52,8 @@ LIMIT = 300.0
 """Seconds of a measurement."""
 
 EMBEDDINGS = "no learning", "LDA", "BoostMetric(n_components=16)", "BoostMetric()", "adapter"
+
+FIFTEEN = (*quality.SKLEARN, *quality.ELEVEN)
 
 SHOWN = (
     *("dna_splice", "isolet1560", "segment", "spambase"),
@@ -72,8 +76,10 @@ def cost(n: int) -> Record:
     X, y = points.mnist(n)
     search = NearestNeighbors(n_neighbors=4, algorithm="brute")
     # The first of two fits also loads compiled loops.
-    fit = least(lambda: BoostMetric().fit(X, y), repeats=2, enough=LIMIT)
-    return {"fit": fit, "search": least(lambda: search.fit(X).kneighbors(X), repeats=2)}
+    return {
+        "fit": least(partial(BoostMetric().fit, X, y), repeats=2, enough=LIMIT),
+        "search": least(partial(search.fit(X).kneighbors, X), repeats=2, enough=LIMIT),
+    }
 
 
 def embeddings(n_labels: int | None) -> Record:
@@ -103,13 +109,28 @@ def embeddings(n_labels: int | None) -> Record:
     return errors
 
 
-def measure(measurements: Measurements) -> list[Record]:
-    """The measurements of this program, from its file if the package has not changed."""
+def solvers() -> Record:
+    """CPU seconds of fits to digits with each solver and one thread."""
+    from sklearn.datasets import load_digits
+
+    from boostmetric import BoostMetric
+
+    X, y = load_digits(return_X_y=True)
+    fits = {
+        name: partial(BoostMetric(solver=name, n_jobs=1).fit, X, y)
+        for name in ("totally_corrective", "auto")
+    }
+    return {name: least(fit)["cpu"] for name, fit in fits.items()}
+
+
+def measure(measurements: Measurements) -> None:
+    """Store the measurements of this program, unless they are known for this version."""
     n = 2_000 if measurements.is_small else 50_000
-    return [
-        *(measurements.get(cost, threads=2, has_numba=each, n=n) for each in (False, True)),
-        *(measurements.get(embeddings, threads=1, n_labels=each) for each in (20, None)),
-    ]
+    for has_numba in (False, True):
+        measurements.get(cost, threads=2, has_numba=has_numba, n=n)
+    for n_labels in (20, None):
+        measurements.get(embeddings, n_labels=n_labels)
+    measurements.get(solvers)
 
 
 # Pictures -----------------------------------------------------------------------------------------
@@ -162,11 +183,29 @@ def emphasized(values: Sequence[float]) -> list[str]:
     return [f"**{cell}**" if float(cell) == lowest else cell for cell in cells]
 
 
+def errors_of(records: Records, datasets: Sequence[str], methods: Sequence[str]) -> NDArray:
+    """Errors of shape (methods, datasets, splits)."""
+    chosen = [each for each in records if each["method"] in methods]
+    return quality.values_of(chosen, datasets, methods)
+
+
+def seconds_of(records: Records, methods: Sequence[str]) -> NDArray:
+    """Mean CPU seconds on the tables that the defaults were chosen with."""
+    chosen = [each for each in records if each["method"] in methods]
+    return np.nanmean(quality.values_of(chosen, FIFTEEN, methods, "seconds"), axis=(1, 2))
+
+
+def euclidean_and_ours(records: Records, dataset: str) -> list[NDArray]:
+    """Errors of the better Euclidean distance and of both defaults, by split."""
+    methods = ["raw", "standardized", "BoostMetric()", "BoostMetricCV()"]
+    raw, standardized, *ours = errors_of(records, [dataset], methods)[:, 0]
+    return [quality.better_of(raw, standardized), *ours]
+
+
 def error_table(records: Records, datasets: Sequence[str]) -> str:
     """Mean errors of the simple distances and of the defaults."""
     methods = ["raw", "standardized", "LDA", "BoostMetric()", "BoostMetricCV()"]
-    chosen = [each for each in records if each["method"] in methods]
-    means = np.nanmean(quality.values_of(chosen, datasets, methods), axis=2).T
+    means = np.nanmean(errors_of(records, datasets, methods), axis=2).T
     names = [dataset.rpartition("/")[2] for dataset in datasets]
     rows = [[name, *emphasized(row)] for name, row in zip(names, means, strict=True)]
     return f"\n\n{quality.markdown(['', *map(code, methods)], rows)}\n\n"
@@ -174,36 +213,62 @@ def error_table(records: Records, datasets: Sequence[str]) -> str:
 
 def of_ranks(records: Records) -> str:
     """Mean ranks and seconds of all methods on the tables that the defaults were chosen with."""
-    datasets = (*quality.ELEVEN, *quality.SKLEARN)
     methods = [*quality.METHODS, *quality.PEERS]
-    chosen = [each for each in records if each["method"] in methods]
-    ranks = quality.mean_ranks(quality.values_of(chosen, datasets, methods))
-    seconds = np.nanmean(quality.values_of(chosen, datasets, methods, "seconds"), axis=(1, 2))
+    ranks = quality.mean_ranks(errors_of(records, FIFTEEN, methods))
     shown = [
         f"{code(method)} {rank:.1f} ({time:.2g} s)"
-        for rank, time, method in sorted(zip(ranks, seconds, methods, strict=True))
+        for rank, time, method in sorted(
+            zip(ranks, seconds_of(records, methods), methods, strict=True)
+        )
         if method not in ("raw", "standardized", quality.REFERENCE)
     ]
     return f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
+def of_ratio(records: Records) -> str:
+    """The cost of a cross-validated fit."""
+    once, often = seconds_of(records, ["BoostMetric()", "BoostMetricCV()"])
+    return f"about {often / once:.0f} times as long"
+
+
 def of_ten_points(records: Records) -> str:
     """Errors with ten points per class, and intervals of their differences."""
-    methods = ["raw", "standardized", "BoostMetric()", "BoostMetricCV()"]
-    datasets = [f"ten/{name}" for name in SHOWN]
-    chosen = [each for each in records if each["method"] in methods]
     rows = []
-    for name, errors in zip(
-        SHOWN, quality.values_of(chosen, datasets, methods).swapaxes(0, 1), strict=True
-    ):
-        euclidean = quality.better_of(*errors[:2])
-        row = emphasized([each.mean() for each in (euclidean, *errors[2:])])
-        for position, ours in ((2, errors[2]), (4, errors[3])):
-            low, high = quality.interval(ours - euclidean)
+    for name in SHOWN:
+        euclidean, *ours = euclidean_and_ours(records, f"ten/{name}")
+        row = emphasized([each.mean() for each in (euclidean, *ours)])
+        for position, each in zip((2, 4), ours, strict=True):
+            low, high = quality.interval(each - euclidean)
             row.insert(position, f"{low:+.1f} to {high:+.1f}".replace("-", "−"))
         rows.append([name, *row])
     header = ["ten points per class", "better of raw and standardized", "`BoostMetric()`"]
     header += ["95 % interval of the difference", "`BoostMetricCV()`", "95 % interval"]
+    return f"\n\n{quality.markdown(header, rows)}\n\n"
+
+
+def of_little_data(records: Records) -> str:
+    """How often the defaults are significantly better and worse than Euclidean distances."""
+    datasets = [name for name in quality.GROUPS["small"] if not name.startswith("triplets")]
+    intervals = np.array([
+        [quality.interval(ours - euclidean) for ours in others]
+        for euclidean, *others in (euclidean_and_ours(records, name) for name in datasets)
+    ])  # fmt: skip
+    better, worse = (intervals[:, :, 1] < 0).sum(axis=0), (intervals[:, :, 0] > 0).sum(axis=0)
+    return (
+        f"On {len(datasets)} small problems with {quality.N_SMALL_SPLITS} splits each, "
+        f"`BoostMetric()` was significantly better than the better of raw and standardized "
+        f"features on {better[0]} and worse on {worse[0]}, and `BoostMetricCV()` better on "
+        f"{better[1]} and worse on {worse[1]}"
+    )
+
+
+def of_triplets(records: Records) -> str:
+    """Violated triplets by the number of triplets for learning."""
+    methods = ["raw", "BoostMetric()", "BoostMetricCV()", quality.ITML]
+    datasets = [f"triplets 400/{name}" for name in quality.SIX]
+    means = np.nanmean(errors_of(records, datasets, methods), axis=2).T
+    rows = [[name, *emphasized(row)] for name, row in zip(quality.SIX, means, strict=True)]
+    header = ["400 triplets", "standardized", *map(code, methods[1:])]
     return f"\n\n{quality.markdown(header, rows)}\n\n"
 
 
@@ -256,6 +321,15 @@ def of_adapter(records: list[Record]) -> str:
     )
 
 
+def of_solvers(records: list[Record]) -> str:
+    """CPU seconds with both solvers."""
+    seconds = latest(records, solvers)
+    return (
+        f"{seconds['totally_corrective']:.1f} s of CPU time, and the default solver takes "
+        f"{seconds['auto']:.1f} s"
+    )
+
+
 def blocks() -> dict[str, str]:
     """The text of every block by its name, from the stored measurements."""
     of_quality, stored = lines_of(quality.MEASURED), lines_of(STORED)
@@ -266,10 +340,14 @@ def blocks() -> dict[str, str]:
         "cost": of_cost(stored),
         "adapter": of_adapter(stored),
         "embeddings": of_embeddings(stored),
+        "solvers": of_solvers(stored),
         "results": error_table(ten_splits, quality.GROUPS["paper"]),
         "ranks": of_ranks(ten_splits),
-        "baselines": error_table(ten_splits, (*quality.SKLEARN, *quality.ELEVEN)),
+        "ratio": of_ratio(ten_splits),
+        "baselines": error_table(ten_splits, FIFTEEN),
         "ten points": of_ten_points(of_quality),
+        "little data": of_little_data(of_quality),
+        "triplets": of_triplets(of_quality),
     }
 
 
@@ -285,9 +363,9 @@ def table(measurements: Measurements, given: argparse.Namespace) -> str:
         draw_pictures()
         for page, (name, text) in product(pages(), blocks().items()):
             report.replace_block(page, name, text)
-    return "\n\n".join(f"**{name}**: {text}" for name, text in blocks().items())
+    return "\n\n".join(f"**{name}**\n\n{text.strip()}" for name, text in blocks().items())
 
 
 if __name__ == "__main__":
-    functions = {"cost": cost, "embeddings": embeddings}
+    functions = {each.__name__: each for each in (cost, embeddings, solvers)}
     processes.main(TITLE, __file__, functions, table, LIMIT)

@@ -70,7 +70,7 @@ html_title = f"BoostMetric {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
-html_sidebars: dict[str, list[str]] = {"index": [], "quickstart": []}
+html_sidebars: dict[str, list[str]] = {"index": [], "quickstart": [], "faq": []}
 html_show_sourcelink = False
 html_theme_options = {
     "navbar_end": ["theme-switcher"],
