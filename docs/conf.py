@@ -31,6 +31,10 @@ templates_path = ["_templates"]
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
+myst_html_meta = {
+    "description": "Metric learning with scikit-learn's interface: learn the distance for nearest "
+    "neighbors, retrieval and embeddings from labels or comparisons."
+}
 # A block without a language holds output, not Python.
 highlight_language = "none"
 
