@@ -1,6 +1,6 @@
 """Figures and pictures of README.md and of the pages in docs/, from stored measurements.
 
-    BOOSTMETRIC_DATA=folder python benchmarks/documents.py [--write]
+    BOOSTMETRIC_DATA=folder python benchmarks/documents.py [--stored] [--write]
 
 Prints the text of every block between `<!-- name -->` and `<!-- end of name -->` in README.md or in
 a page of docs/; `--write` replaces the blocks, and draws the pictures with the settings and errors
@@ -14,7 +14,8 @@ of their examples as metadata. `tests/test_docs.py` compares the pages with the 
 | ranks, ratio, baselines | `benchmarks/quality.py` |
 | ten points, little data, triplets | `benchmarks/quality.py --group small` |
 
-This program repeats its own measurements if the package has changed; `make figures` runs all.
+This program repeats its own measurements if the package has changed, unless `--stored`;
+`make figures` runs all.
 """
 
 from __future__ import annotations
@@ -358,7 +359,8 @@ def pages() -> list[Path]:
 
 def table(measurements: Measurements, given: argparse.Namespace) -> str:
     """All blocks, which are also written to the pages."""
-    measure(measurements)
+    if not given.stored:
+        measure(measurements)
     if given.write:
         draw_pictures()
         for page, (name, text) in product(pages(), blocks().items()):
@@ -366,6 +368,10 @@ def table(measurements: Measurements, given: argparse.Namespace) -> str:
     return "\n\n".join(f"**{name}**\n\n{text.strip()}" for name, text in blocks().items())
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--stored", action="store_true", help="measure nothing")
+
+
 if __name__ == "__main__":
     functions = {each.__name__: each for each in (cost, embeddings, solvers)}
-    processes.main(TITLE, __file__, functions, table, LIMIT)
+    processes.main(TITLE, __file__, functions, table, LIMIT, add_options)
