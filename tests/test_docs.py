@@ -158,6 +158,7 @@ def test_figures_agree_with_measurements(documents: ModuleType) -> None:
     assert shown == set(blocks)
 
 
+@pytest.mark.filterwarnings("ignore:Learning did not lower:UserWarning")
 @pytest.mark.parametrize("dataset", ["paper/balance", "paper/iris", "paper/wine"])
 def test_measurements_are_those_of_current_defaults(documents: ModuleType, dataset: str) -> None:
     quality, method = documents.quality, "BoostMetric()"
@@ -176,7 +177,7 @@ def test_picture_is_that_of_current_defaults(documents: ModuleType) -> None:
     assert stored["digest"] == documents.digest("plot_circles"), "make figures"
     assert stored["settings"] == ran.settings
     for name, errors in stored["errors"].items():
-        assert list(errors.values()) == pytest.approx(list(ran.errors[name].values()), abs=1.0)
+        assert list(errors.values()) == pytest.approx(list(ran.errors[name].values()), abs=0.5)
 
 
 def test_configuration_needs_only_package(monkeypatch: pytest.MonkeyPatch) -> None:
