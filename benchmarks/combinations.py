@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from pathlib import Path
@@ -118,10 +117,7 @@ def draw(path: Path) -> None:
 
 def write_docs(table: str) -> None:
     """Replace the table in docs/solvers.md, and the plot."""
-    page = DOCS / "solvers.md"
-    marks = ("<!-- table -->\n", "\n<!-- end of table -->")
-    body = re.compile(re.escape(marks[0]) + ".*?" + re.escape(marks[1]), re.DOTALL)
-    page.write_text(body.sub(lambda _: marks[0] + table + marks[1], page.read_text()))
+    report.replace_block(DOCS / "solvers.md", "table", f"\n{table}\n")
     draw(DOCS / "gap.png")
 
 

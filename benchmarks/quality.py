@@ -22,7 +22,7 @@ splits, with 95 % intervals. For triplets, which state that a point is closer to
 than to one of another class, the error is the share of triplets of test points that are violated.
 
 The measurements are in quality.jsonl, one line per dataset, split and method, so an interrupted run
-is resumed; delete the lines of a method that has changed. Methods of other packages run in separate
+is resumed; `--again` first deletes those of our methods. Methods of other packages run in separate
 processes (`make peers`) for at most `LIMIT` CPU seconds, with one thread; with OMP_NUM_THREADS=1,
 ours have one thread, too.
 """
@@ -104,10 +104,13 @@ them, the raw features divided by one number, their root mean variance."""
 ITML = "ITML"
 """The method of another package for triplets."""
 
+FIXED = ("raw", "standardized", "LDA", *PEERS, ITML)
+"""Methods whose results do not depend on the version of this package."""
+
 LIMIT = 300.0
 """CPU seconds of a fit of another package. After a failure, the other splits are not tried."""
 
-N_SMALL_SPLITS, N_SLOW_SPLITS, N_ITML_SPLITS = 20, 3, 5
+N_SPLITS, N_SMALL_SPLITS, N_SLOW_SPLITS, N_ITML_SPLITS = 10, 20, 3, 5
 
 SLOW = ("paper/mnist", "paper/usps", "paper/letter", "paper/yfaces")
 """Other packages have `N_SLOW_SPLITS` splits of these, as all methods have of mnist."""
@@ -224,11 +227,24 @@ def splits_of(dataset: str, method: str, n_splits: int) -> int:
     return min(n_splits, N_SLOW_SPLITS) if is_slow else n_splits
 
 
-def run(datasets: Sequence[str], methods: Sequence[str], n_splits: int) -> list[Record]:
-    """All measurements, of which the file contains those of earlier runs."""
+def run(
+    datasets: Sequence[str], methods: Sequence[str], n_splits: int, again: bool = False
+) -> list[Record]:
+    """All measurements, of which the file contains those of earlier runs.
+
+    If `again`, those of our methods are deleted first.
+    """
+
+    def is_requested(each: Record) -> bool:
+        within = each["dataset"] in datasets and each["seed"] < n_splits
+        return within and each["method"] in methods
+
     records: list[Record] = []
     if MEASURED.exists():
         records = [json.loads(line) for line in MEASURED.read_text().splitlines()]
+    if again:
+        records = [each for each in records if each["method"] in FIXED or not is_requested(each)]
+        MEASURED.write_text("".join(f"{json.dumps(each)}\n" for each in records))
     known = {(each["dataset"], each["seed"], each["method"]) for each in records}
     failed = {(each["dataset"], each["method"]) for each in records if "failure" in each}
     with MEASURED.open("a") as file:
@@ -244,11 +260,7 @@ def run(datasets: Sequence[str], methods: Sequence[str], n_splits: int) -> list[
                     records.append({"dataset": dataset, "seed": seed, "method": method, **found})
                     file.write(json.dumps(records[-1]) + "\n")
                     file.flush()
-    return [
-        each
-        for each in records
-        if each["method"] in methods and each["dataset"] in datasets and each["seed"] < n_splits
-    ]
+    return [each for each in records if is_requested(each)]
 
 
 def of_setting(name: str) -> BoostMetric:
@@ -322,14 +334,25 @@ def seconds_table(records: list[Record], datasets: Sequence[str], methods: Seque
     return markdown(["s", *timed, *of_ratios, *(f"rank of {name}" for name in ours)], rows)
 
 
+def mean_ranks(errors: NDArray) -> NDArray:
+    """Ranks of the mean errors, averaged over the datasets."""
+    means = np.nanmean(errors, axis=2)
+    # A method without a result on a dataset has the last rank there.
+    return rankdata(np.where(np.isnan(means), np.inf, means), axis=0).mean(axis=1)
+
+
+def better_of(raw: NDArray, standardized: NDArray) -> NDArray:
+    """The errors of the Euclidean distance with the lower mean."""
+    return raw if raw.mean() <= standardized.mean() else standardized
+
+
 def summary(records: list[Record], datasets: Sequence[str], methods: Sequence[str]) -> str:
     """One row per method: measure, ratio to the reference, worst dataset, rank, seconds."""
     errors = values_of(records, datasets, methods)
     seconds = np.nanmean(values_of(records, datasets, methods, "seconds"), axis=2)
     means = np.nanmean(errors, axis=2)
     euclidean = np.minimum(*(means[methods.index(name)] for name in ("raw", "standardized")))
-    # A method without a result on a dataset has the last rank there.
-    ranks = rankdata(np.where(np.isnan(means), np.inf, means), axis=0).mean(axis=1)
+    ranks = mean_ranks(errors)
     rows = []
     for number, method in enumerate(methods):
         ratios = (means[number] + 0.25) / (euclidean + 0.25)
@@ -361,7 +384,7 @@ def small_table(records: list[Record], datasets: Sequence[str], methods: Sequenc
     errors, rows = values_of(records, datasets, methods), []
     for number, dataset in enumerate(datasets):
         raw, standardized, *others = errors[:, number]
-        best = raw if raw.mean() <= standardized.mean() else standardized
+        best = better_of(raw, standardized)
         n, n_features = data_of(dataset, 0)[0].shape
         row = [dataset, f"{n}, {n_features}", f"{raw.mean():.1f}", f"{standardized.mean():.1f}"]
         for ours in others:
@@ -377,12 +400,13 @@ def small_table(records: list[Record], datasets: Sequence[str], methods: Sequenc
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Quality of the defaults")
-    parser.add_argument("--splits", type=int, default=10, help="of all groups except small")
+    parser.add_argument("--splits", type=int, default=N_SPLITS, help="of all groups except small")
     parser.add_argument("--group", choices=list(GROUPS), help="default: eleven and sklearn")
     parser.add_argument("--datasets", nargs="+", help="instead of all datasets of the group")
     names = [*METHODS, *PEERS]
     parser.add_argument("--methods", nargs="+", default=names, choices=names)
     parser.add_argument("--setting", nargs="+", help="parameters of BoostMetric, name=value")
+    parser.add_argument("--again", action="store_true", help="measure our methods again")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     datasets = options.datasets or (GROUPS[options.group] if options.group else (*ELEVEN, *SKLEARN))
@@ -395,7 +419,11 @@ def main() -> None:
         for chosen, others in ((of_labels, []), (of_triplets, [] if setting else [ITML])):
             methods = ["raw", "standardized", *ours, *others]
             if chosen:
-                tables.append(small_table(run(chosen, methods, N_SMALL_SPLITS), chosen, methods))
+                tables.append(
+                    small_table(
+                        run(chosen, methods, N_SMALL_SPLITS, options.again), chosen, methods
+                    )
+                )
         text = "\n\n".join(tables)
         title = "Quality of the defaults with little data"
     else:
@@ -403,7 +431,7 @@ def main() -> None:
         methods = list(dict.fromkeys(["raw", "standardized", *chosen]))
         if {"LMNN", "SCML"} & {*methods} and not peers_python().exists():
             sys.exit("metric-learn has its own environment: run `make peers` first")
-        records = run(datasets, methods, options.splits)
+        records = run(datasets, methods, options.splits, options.again)
         parts = [datasets] if options.group else [ELEVEN, datasets]
         summaries = [summary(records, part, methods) for part in parts if {*part} <= {*datasets}]
         tables = [table(records, datasets, methods) for table in (error_table, seconds_table)]
@@ -411,7 +439,7 @@ def main() -> None:
         title = "Quality of the defaults" + (f": {options.group}" if options.group else "")
     print(text)
     if options.write:
-        given = [each for each in sys.argv[1:] if each != "--write"]
+        given = [each for each in sys.argv[1:] if each not in ("--again", "--write")]
         report.write_section(title, shlex.join(["quality.py", *given]), text)
 
 

@@ -1,4 +1,4 @@
-"""Writing of RESULTS.md, which has one section per benchmark script."""
+"""Writing of RESULTS.md, which has one section per benchmark script, and of blocks of pages."""
 
 from __future__ import annotations
 
@@ -44,3 +44,11 @@ def write_section(title: str, script: str, body: str) -> None:
     temporary = RESULTS.with_suffix(".new")
     temporary.write_text(text)
     temporary.replace(RESULTS)
+
+
+def replace_block(page: Path, name: str, text: str) -> None:
+    """Replace the text between `<!-- name -->` and `<!-- end of name -->`, if a page has them."""
+    old = page.read_text()
+    body = re.compile(f"(?<=<!-- {name} -->).*?(?=<!-- end of {name} -->)", re.DOTALL)
+    if (new := body.sub(lambda _: text, old)) != old:
+        page.write_text(new)

@@ -31,6 +31,10 @@ templates_path = ["_templates"]
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
+myst_html_meta = {
+    "description": "Metric learning with scikit-learn's interface: learn the distance for nearest "
+    "neighbors, retrieval and embeddings from labels or comparisons."
+}
 # A block without a language holds output, not Python.
 highlight_language = "none"
 
@@ -70,7 +74,7 @@ html_title = f"BoostMetric {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
-html_sidebars: dict[str, list[str]] = {"index": [], "quickstart": []}
+html_sidebars: dict[str, list[str]] = {"index": [], "quickstart": [], "faq": []}
 html_show_sourcelink = False
 html_theme_options = {
     "navbar_end": ["theme-switcher"],

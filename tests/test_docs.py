@@ -8,19 +8,23 @@ import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
+from types import ModuleType
 
 import pytest
+from test_examples import run as run_example
 
 import boostmetric
 
 ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
+DOCS, BENCHMARKS = ROOT / "docs", ROOT / "benchmarks"
 GENERATED = ("_build", "api", "gallery")
 PAGES = sorted(
     page for page in DOCS.rglob("*.md") if page.relative_to(DOCS).parts[0] not in GENERATED
 )
 TEXTS = [*PAGES, ROOT / "README.md", ROOT / "paper" / "README.md"]
 FENCE = re.compile(r"^(?P<fence>`{3,})(?P<info>.*)\n(?P<body>(?:.*\n)*?)(?P=fence)$", re.MULTILINE)
+BLOCK = re.compile(r"<!-- (.*) -->((?:.|\n)*?)<!-- end of \1 -->")
 LINK = re.compile(r"\]\((?!\w+:)(?P<path>[^)#\s]*)(?:#(?P<anchor>[^)\s]*))?\)")
 
 
@@ -132,6 +136,48 @@ def test_api_reference_is_complete(module: str) -> None:
     listed = set(re.findall(r"[\w.]+", (DOCS / "api.md").read_text(encoding="utf-8")))
     known = {name.rpartition(".")[2] for name in listed}
     assert set(importlib.import_module(module).__all__) - {"__version__"} <= known
+
+
+@pytest.fixture
+def documents(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The program that writes figures to the pages, with its measurements."""
+    if not (BENCHMARKS / "quality.jsonl").exists():
+        pytest.skip("the measurements are not part of the source distribution")
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module("documents")
+
+
+def test_figures_agree_with_measurements(documents: ModuleType) -> None:
+    shown, blocks = set(), documents.blocks()
+    for page in documents.pages():
+        for name, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+            if name in blocks:
+                command = "python benchmarks/documents.py --write"
+                assert text == blocks[name], f"{name_of(page)} is not up to date: {command}"
+                shown.add(name)
+    assert shown == set(blocks)
+
+
+@pytest.mark.filterwarnings("ignore:Learning did not lower:UserWarning")
+@pytest.mark.parametrize("dataset", ["paper/balance", "paper/iris", "paper/wine"])
+def test_measurements_are_those_of_current_defaults(documents: ModuleType, dataset: str) -> None:
+    quality, method = documents.quality, "BoostMetric()"
+    known = [
+        each["error"]
+        for each in documents.lines_of(quality.MEASURED)
+        if (each["dataset"], each["method"]) == (dataset, method)
+    ]
+    errors = [quality.measure(dataset, seed, method)["error"] for seed in range(len(known))]
+    assert fmean(errors) == pytest.approx(fmean(known), abs=1.0), "make figures"
+
+
+def test_picture_is_that_of_current_defaults(documents: ModuleType) -> None:
+    ran = run_example("plot_circles").names
+    stored = documents.metadata_of("circles.png")
+    assert stored["digest"] == documents.digest("plot_circles"), "make figures"
+    assert stored["settings"] == ran.settings
+    for name, errors in stored["errors"].items():
+        assert list(errors.values()) == pytest.approx(list(ran.errors[name].values()), abs=0.5)
 
 
 def test_configuration_needs_only_package(monkeypatch: pytest.MonkeyPatch) -> None:

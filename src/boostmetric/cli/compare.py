@@ -171,7 +171,7 @@ def demo(
 
     # 1) the plot: four concentric circles in two of ten features; the others are louder noise
     X, y = concentric_circles()
-    metric = BoostMetric(loss="exponential", n_components=2).fit(X, y).metric_
+    metric = BoostMetric().fit(X, y).metric_
     title = "Four circles in two of ten features"
     figure = ProjectionDisplay.from_estimator(metric, X, y, title=title).figure_
     with atomic_write(picture) as temporary:
