@@ -403,17 +403,17 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     ) -> Verification | None:
         """Compare the passes with the start."""
 
-        def learn(part: TrainingData, n_passes: int) -> list[Points | None]:
-            """Return the components of the start and after each pass."""
+        def learn(part: TrainingData) -> list[Points | None]:
+            """Return the components of the start, and after a pass if it has directions."""
             base = starting_transformation(
                 self.init_, part.points, part.labels, part.weights, settings.n_components
             )
             base = None if base is None else base.astype(part.points.dtype)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about a part of the data
-                again = replace(settings, n_passes=n_passes)
+                once = replace(settings, n_passes=1)
                 try:
-                    learned = run_passes(part, base, again, engine, SilentMonitor()).done
+                    learned = run_passes(part, base, once, engine, SilentMonitor()).done
                 except NotANumberError:  # there are values that the whole data do not have
                     learned = []
             nonempty = [done.metric for done in learned if done.outcome.metric.n_directions]
@@ -422,7 +422,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         found, only_passes = None, settings.verify == "passes"
         if check is None:
             if not only_passes:
-                found = verify_on_halves(data, None, 1, learn, seed)
+                found = verify_on_halves(data, None, learn, seed)
         else:
             errors = passes.errors
             if settings.n_components is not None:
@@ -440,13 +440,13 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
             if needs_halves and not only_passes:
                 # A start that was computed from the labels has leave-one-out errors that are too
                 # low, so at least one pass is compared with it.
-                found = verify_on_halves(data, check, max(1, n_kept), learn, seed) or found
+                on_halves = verify_on_halves(data, check, learn, seed)
+                if on_halves is not None:
+                    found = replace(on_halves, n_kept=on_halves.n_kept * max(1, found.n_kept))
         if is_interrupted():
             return None
         if found is not None:
-            k = 3 if check is None else check.n_neighbors
-            error = "fraction of violated comparisons" if check is None else f"{k}-NN error"
-            message = found.message(error)
+            message = found.message(0 if check is None else check.n_neighbors)
             if found.n_kept == 0:
                 warn(message)
             if settings.verbose:
