@@ -18,6 +18,7 @@ from boostmetric.cli.console import CommandError, FitProgress, UsageError, say, 
 
 if TYPE_CHECKING:
     from boostmetric.cli.tables import Table
+    from boostmetric.estimators import BoostMetric, BoostMetricCV
     from boostmetric.metric import Metric
     from boostmetric.problem import Comparisons
 
@@ -234,9 +235,9 @@ def _fit(
     rank, D = learner.components_.shape
     text = (
         f"Learned a metric of rank {rank} over {D} features from {n_comparisons:,} comparisons, "
-        f"{learner.n_iter_} directions. {ending}"
+        f"{learner.n_iter_} directions. {ending}\n{describe_errors(learner)}"
     )
-    return learner.metric_, text, interrupted
+    return learner.metric_, text.rstrip(), interrupted
 
 
 def _choose(
@@ -266,9 +267,26 @@ def _choose(
     text = (
         f"Learned a metric of rank {rank} over {D} features; score {learner.best_score_:.3f} on "
         f"held-out data. Best candidate: {describe(learner.best_params_)}. Metrics averaged: "
-        f"{len(learner.averaged_params_)}.{ending}"
+        f"{len(learner.averaged_params_)}.{ending}\n{describe_errors(learner)}"
     )
-    return learner.metric_, text, progress.interrupted
+    return learner.metric_, text.rstrip(), progress.interrupted
+
+
+def describe_errors(learner: BoostMetric | BoostMetricCV) -> str:
+    """Describe `errors_` of an estimator in one line; "" without."""
+    errors = getattr(learner, "errors_", None)
+    if errors is None:
+        return ""
+    where = {
+        "halves": "on halves of the data that were not learned from",
+        "cross-validation": "in the cross-validation",
+        "leave-one-out": "on training points (leave-one-out, optimistic for the learned metric)",
+    }
+    return (
+        f"Errors {where[errors['measure']]}: {100 * errors['start']:.1f}% before learning, "
+        f"{100 * errors['learned']:.1f}% after; the difference is {100 * errors['gain']:.1f} ± "
+        f"{100 * errors['gain_standard_error']:.1f} points."
+    )
 
 
 def describe(candidate: Mapping[str, Any]) -> str:
