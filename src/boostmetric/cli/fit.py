@@ -235,7 +235,7 @@ def _fit(
     rank, D = learner.components_.shape
     text = (
         f"Learned a metric of rank {rank} over {D} features from {n_comparisons:,} comparisons, "
-        f"{learner.n_iter_} directions. {ending}\n{describe_errors(learner)}"
+        f"{learner.n_iter_} directions. {ending}\n{describe_errors(learner, table.labels is None)}"
     )
     return learner.metric_, text.rstrip(), interrupted
 
@@ -267,12 +267,12 @@ def _choose(
     text = (
         f"Learned a metric of rank {rank} over {D} features; score {learner.best_score_:.3f} on "
         f"held-out data. Best candidate: {describe(learner.best_params_)}. Metrics averaged: "
-        f"{len(learner.averaged_params_)}.{ending}\n{describe_errors(learner)}"
+        f"{len(learner.averaged_params_)}.{ending}\n{describe_errors(learner, table.labels is None)}"
     )
     return learner.metric_, text.rstrip(), progress.interrupted
 
 
-def describe_errors(learner: BoostMetric | BoostMetricCV) -> str:
+def describe_errors(learner: BoostMetric | BoostMetricCV, are_violations: bool) -> str:
     """Describe `errors_` of an estimator in one line; "" without."""
     errors = getattr(learner, "errors_", None)
     if errors is None:
@@ -282,8 +282,9 @@ def describe_errors(learner: BoostMetric | BoostMetricCV) -> str:
         "cross-validation": "in the cross-validation",
         "leave-one-out": "on training points (leave-one-out, optimistic for the learned metric)",
     }
+    name = "Violated comparisons" if are_violations else "Errors"
     return (
-        f"Errors {where[errors['measure']]}: {100 * errors['start']:.1f}% before learning, "
+        f"{name} {where[errors['measure']]}: {100 * errors['start']:.1f}% before learning, "
         f"{100 * errors['learned']:.1f}% after; the difference is {100 * errors['gain']:.1f} ± "
         f"{100 * errors['gain_standard_error']:.1f} points."
     )
