@@ -101,7 +101,7 @@ def unlike_share(
 
 def _queries(X_test: ArrayLike | Points, points: Points) -> Points:
     """Return test points, dense if the training points are: scikit-learn's trees require it."""
-    queries = as_points(X_test)
+    queries: Any = as_points(X_test)
     return queries if issparse(points) or not issparse(queries) else queries.toarray()
 
 
