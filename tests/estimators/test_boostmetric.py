@@ -55,6 +55,7 @@ CHECKS = [
 @pytest.mark.parametrize(("estimator", "check"), CHECKS)
 @pytest.mark.filterwarnings("ignore:points of class:UserWarning")
 @pytest.mark.filterwarnings("ignore:No direction:UserWarning")
+@pytest.mark.filterwarnings("ignore:Learning did not lower", "ignore:After learning")
 def test_scikit_learn_checks(estimator: BoostMetric, check: Callable[[BoostMetric], None]) -> None:
     check(estimator)
 

@@ -37,9 +37,9 @@ def run(data: TrainingData, base: NDArray | None, **parameters: Any) -> list[Pas
     fitted, max_iter = SimpleNamespace(verbose=0), settings.solver.max_iter
     monitor = Monitor(fitted, lambda metric: {}, settings.n_passes, max_iter, 0, {})
     with Local(1) as engine:
-        passes, error = run_passes(data, base, settings, engine, monitor)
-    assert error is None
-    return passes
+        passes = run_passes(data, base, settings, engine, monitor)
+    assert passes.failure is None
+    return passes.done
 
 
 @pytest.mark.parametrize("loss", SMOOTH)
@@ -93,6 +93,7 @@ def test_one_pass_ends_on_callback(blobs: Data) -> None:
     settings = Settings.from_params(simple_learner(directions_per_step=1).get_params())
     with Local(1) as engine:
         done = one_pass(TrainingData(X, y), np.eye(5)[:4], settings, engine, callback=callback)
+    assert done is not None
     assert done.outcome.status is Status.STOPPED
     assert steps == [1, 2, 3]
     assert done.metric.n_features == 5

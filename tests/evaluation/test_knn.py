@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import read_only
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from sklearn.neighbors import KNeighborsClassifier
 
 from boostmetric import Comparisons, Metric
@@ -87,6 +89,13 @@ def test_leave_one_out_matches_loop(k: int, rng: np.random.Generator) -> None:
     errors = [knn_error(X[r], y[r], X[[i]], y[[i]], k) for i, r in enumerate(rest)]
     assert knn_error(X, y, n_neighbors=k) == pytest.approx(np.mean(errors))
     assert knn_error(X, y, n_neighbors=k, n_jobs=2) == pytest.approx(np.mean(errors))
+
+
+@pytest.mark.parametrize("forms", [(np.asarray, csr_array), (csr_array, np.asarray)])
+def test_knn_error_of_dense_and_sparse_points(forms: Any, rng: np.random.Generator) -> None:
+    X, y = rng.standard_normal((60, 4)) * rng.integers(0, 2, (60, 4)), rng.integers(0, 3, 60)
+    train, test = (form(part) for form, part in zip(forms, (X[:40], X[40:]), strict=True))
+    assert knn_error(train, y[:40], test, y[40:]) == knn_error(X[:40], y[:40], X[40:], y[40:])
 
 
 def test_leave_one_out_excludes_the_point_among_duplicates() -> None:

@@ -211,7 +211,7 @@ class Settings:
         ...     of_data = settings.for_data(9, np.arange(n) % 2)
         ...     of_data.n_targets, of_data.n_impostors, of_data.n_passes, of_data.solver.alpha
         (5, 10, 1, 0.01)
-        (4, 8, 2, 0.0069...)
+        (4, 8, 2, 0.0065...)
         (3, 6, 2, 0.001)
         """
         automatic = self.depends_on_data

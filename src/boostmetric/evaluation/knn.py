@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 from sklearn.utils import gen_batches
 from sklearn.utils.extmath import row_norms, safe_sparse_dot
@@ -51,7 +51,8 @@ def knn_error(
         )
     n_others = points.shape[0] - (X_test is None)
     classifier = KNeighborsClassifier(min(n_neighbors, n_others), n_jobs=n_jobs)
-    predicted = classifier.fit(points, known).predict(None if X_test is None else as_points(X_test))
+    queries = None if X_test is None else _queries(X_test, points)
+    predicted = classifier.fit(points, known).predict(queries)
     wrong = predicted != (known if y_test is None else np.asarray(y_test))
     return float(np.average(wrong, weights=sample_weight))
 
@@ -94,8 +95,14 @@ def unlike_share(
         )
     points = as_points(X_train)
     index = NearestNeighbors(n_neighbors=min(n_neighbors, points.shape[0]), n_jobs=n_jobs)
-    rows = index.fit(points).kneighbors(as_points(X_test), return_distance=False)
+    rows = index.fit(points).kneighbors(_queries(X_test, points), return_distance=False)
     return float(np.average(neighbor_errors(known, rows, truth), weights=sample_weight))
+
+
+def _queries(X_test: ArrayLike | Points, points: Points) -> Points:
+    """Return test points, dense if the training points are: scikit-learn's trees require it."""
+    queries: Any = as_points(X_test)
+    return queries if issparse(points) or not issparse(queries) else queries.toarray()
 
 
 def neighbor_errors(known: Any, rows: NDArray, truth: Any) -> NDArray:
