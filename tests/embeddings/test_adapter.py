@@ -93,6 +93,18 @@ def test_comparisons_are_learned() -> None:
         assert adapter.selection_.gains.max() > 0.03
 
 
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_pairs_are_learned(metric: str) -> None:
+    X, y = labeled()
+    pairs = np.random.default_rng(1).integers(0, 300, (1500, 2))
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    given = Comparisons.from_pairs(pairs, np.where(y[pairs[:, 0]] == y[pairs[:, 1]], 1, -1))
+    # The unit of the thresholds is not that of the vectors.
+    adapter = EmbeddingAdapter(metric=metric).fit(X, comparisons=given)
+    assert adapter.strength_ is not None
+    assert adapter.selection_.gains.max() > 0.03
+
+
 def test_judgments_on_both_sides() -> None:
     Q, D, judgments = judged(planted=False)
     # Half of the dimensions of queries are noise.
