@@ -339,8 +339,9 @@ class Compared(Training):
 
     def folds(self, n_folds: int) -> Iterator[tuple[Self, Judge]]:
         for train, test in self._splits(self.n_units, n_folds).split(self.comparisons.near):
-            part = replace(self, comparisons=self.comparisons[train])
-            yield part, Judge(self.X, self.comparisons[test], test, self.metric)
+            known = self.comparisons[train]
+            judge = Judge(self.X, self.comparisons[test], known, test, self.metric)
+            yield replace(self, comparisons=known), judge
 
     def sample(self, share: float) -> Self:
         rng = np.random.default_rng(self.seed)
