@@ -140,53 +140,87 @@ def mean(records: Sequence[Record], name: str) -> float:
     return float(np.mean([each[name] for each in records])) if records else np.nan
 
 
-def table(records: list[Record], kinds: Sequence[str], method: str, before: str | None) -> str:
-    """One row per kind: mean errors, and the difference to the best simple distance."""
-    versions = [before, CURRENT] if before else [CURRENT]
-    n_draws = len(select(records, kind=kinds[0], method=method, version=CURRENT))
-    columns = (*(f"{method}, {v}" for v in versions), "to the best", "standard error", "start kept")
-    lines = [["3-NN error, %", "raw", "standardized", "start", *columns]]
+def before_and_after(records: list[Record], kinds: Sequence[str], before: str) -> str:
+    """One row per kind: errors of both defaults, before and now."""
+    header = ["3-NN error in %", "best simple distance"]
+    header += [f"`{method}`, {v}" for method in METHODS for v in (before, "now")]
+    rows = []
     for kind in kinds:
-        now = select(records, kind=kind, method=method, version=CURRENT)
-        if not now:
-            continue
-        differences = np.array([each["to_best"] for each in now])
-        spread = differences.std(ddof=1) / np.sqrt(len(differences))
-        is_over = differences.mean() > 2 * spread + 0.5
-        results = [
-            mean(select(records, kind=kind, method=method, version=v), "result") for v in versions
-        ]
-        lines.append([
-            kind, *(f"{mean(now, name):.1f}" for name in ("raw", "standardized", "start")),
-            *(f"{each:.1f}" for each in results),
-            f"{differences.mean():+.1f}" + (" ✗" if is_over else ""), f"{spread:.1f}",
-            f"{sum(each['is_start'] for each in now)} of {len(now)}",
-        ])  # fmt: skip
-    lines.insert(1, ["---"] * len(lines[0]))
-    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines).replace("nan", "–")
-    return (
-        f"{n_draws} draws. ✗: worse than the best by more than two standard errors + 0.5.\n\n{text}"
-    )
+        first = select(records, kind=kind, method=METHODS[0], version=CURRENT)
+        simple = mean(first, "result") - mean(first, "to_best")
+        cells = [kind, f"{simple:.1f}"]
+        for method in METHODS:
+            now = select(records, kind=kind, method=method, version=CURRENT)
+            seeds = {each["seed"] for each in now}
+            then = select(records, kind=kind, method=method, version=before)
+            then = [each for each in then if each["seed"] in seeds]
+            cells += [f"{mean(then, 'result'):.1f}", f"{mean(now, 'result'):.1f}{mark_of(now)}"]
+        rows.append(cells)
+    return markdown([header, *rows])
 
 
-def harm_rate(records: list[Record], kinds: Sequence[str], method: str, version: str) -> str:
-    """How often, and by how much, the result is worse than the start."""
-    chosen = [each for each in select(records, method=method, version=version)
-              if each["kind"] in kinds]  # fmt: skip
-    if not chosen:
-        return ""
-    harm = np.array([each["result"] - each["start"] for each in chosen])
-    errors = np.array([each["harm_se"] for each in chosen])
-    is_harmful, is_gain = harm > 2 * errors, harm < -2 * errors
-    kept = sum(each["is_start"] for each in chosen)
-    largest = f"{harm.max():.1f} ({chosen[int(harm.argmax())]['kind']})"
-    cells = [
-        f"{method}, {version}", str(len(chosen)), str(int(is_gain.sum())), str(kept),
-        f"{is_harmful.sum()} ({is_harmful.mean():.1%})",
-        f"{harm[is_harmful].mean() if is_harmful.any() else 0:.1f}",
-        largest if harm.max() > 0 else "–", f"{harm.mean():+.1f}",
-    ]  # fmt: skip
-    return f"| {' | '.join(cells)} |"
+def mark_of(records: Sequence[Record]) -> str:
+    """A cross if results are worse than the best simple distance."""
+    differences = np.array([each["to_best"] for each in records])
+    spread = differences.std(ddof=min(1, len(differences) - 1)) / np.sqrt(len(differences))
+    return " ✗" if differences.mean() > 2 * spread + 0.5 else ""
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines).replace("nan", "–")
+
+
+def details(records: list[Record], kinds: Sequence[str], method: str) -> str:
+    """One row per kind: errors, and the difference to the best simple distance."""
+    columns = "raw", "standardized", "start", "result"
+    header = ["3-NN error in %", *columns[:3], method, "to the best", "standard error"]
+    rows = [[*header, "start kept"]]
+    for kind in kinds:
+        chosen = select(records, kind=kind, method=method, version=CURRENT)
+        if chosen:
+            differences = np.array([each["to_best"] for each in chosen])
+            rows.append([
+                kind,
+                *(f"{mean(chosen, name):.1f}" for name in columns),
+                f"{differences.mean():+.1f}{mark_of(chosen)}",
+                f"{differences.std() / np.sqrt(max(1, len(chosen) - 1)):.1f}",
+                f"{sum(each['is_start'] for each in chosen)} of {len(chosen)}",
+            ])  # fmt: skip
+    note = "✗: worse than the best by more than two standard errors + 0.5 points."
+    return f"{note}\n\n{markdown(rows)}"
+
+
+def harm_rates(records: list[Record], kinds: Sequence[str], versions: Sequence[str]) -> str:
+    """How often, and by how much, results are worse than their starts, by method and version."""
+    header = ["", "fits", "start kept", "better", "harmful", "mean harm", "largest", "mean of all"]
+    rows = [header]
+    for method in METHODS:
+        drawn = {
+            (each["kind"], each["seed"]) for each in select(records, method=method, version=CURRENT)
+        }
+        for version in versions:
+            chosen = [
+                each
+                for each in select(records, method=method, version=version)
+                if each["kind"] in kinds and (each["kind"], each["seed"]) in drawn
+            ]
+            if not chosen:
+                continue
+            harm = np.array([each["result"] - each["start"] for each in chosen])
+            errors = np.array([each["harm_se"] for each in chosen])
+            is_harmful = harm > 2 * errors
+            rows.append([
+                f"`{method}`, {'now' if version == CURRENT else version}",
+                str(len(chosen)),
+                str(sum(each["is_start"] for each in chosen)),
+                str(int((harm < -2 * errors).sum())),
+                f"{is_harmful.sum()} ({is_harmful.mean():.1%})",
+                f"{harm[is_harmful].mean() if is_harmful.any() else 0:.1f}",
+                f"{max(0.0, harm.max()):.1f}",
+                f"{harm.mean():+.1f}",
+            ])  # fmt: skip
+    return markdown(rows)
 
 
 def main() -> None:
@@ -207,19 +241,13 @@ def main() -> None:
         MEASURED.write_text("".join(f"{json.dumps(each)}\n" for each in kept))
     run(options.kinds, options.methods, options.draws, options.version)
 
-    records = [each for each in read() if each["kind"] in options.kinds]
+    records, kinds = read(), options.kinds
     before = next((each["version"] for each in records if each["version"] != CURRENT), None)
     versions = [each for each in (before, CURRENT) if each is not None]
-    header = ["", "fits", "better", "start kept", "harmful", "mean harm", "largest", "mean of all"]
-    lines = [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header))]
-    learnable = [kind for kind in options.kinds if kind not in PERMUTED]
-    lines += [harm_rate(records, learnable, method, v) for method in METHODS for v in versions]
-    parts = ["\n".join(line for line in lines if line)]
-    parts += [
-        table(records, list(options.kinds), method, before)
-        for method in METHODS
-        if select(records, method=method, version=CURRENT)
-    ]
+    parts = [harm_rates(records, [each for each in kinds if each not in PERMUTED], versions)]
+    if before is not None:
+        parts.append(before_and_after(records, kinds, before))
+    parts += [details(records, kinds, method) for method in METHODS]
     text = "\n\n".join(parts)
     print(text)
     if options.write:

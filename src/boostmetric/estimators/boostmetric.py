@@ -136,10 +136,11 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         Whether the learned metric is compared with the starting one, which is kept if it is better
         (`errors_`). "passes" only drops a pass that makes the leave-one-out error of the training
         points worse by more than two standard errors, which is nearly free. True also compares the
-        errors on data that were not used, with at most 1,000 points: two halves, each learned from
-        the other (of the comparisons, without labels). With more points, it compares the
-        leave-one-out errors, unless the starting metric is no better than chance. Dask collections,
-        warm starts and fits with early stopping are not verified.
+        errors on data that were not used, with at most 1,000 points: two halves, from each of which
+        one pass is learned (of the comparisons, without labels). With more points, it compares the
+        leave-one-out errors, unless the starting metric is no better than chance. The start is kept
+        if it is better by more than one standard error, or if halves show nothing better than
+        random labels. Dask collections, warm starts and fits with early stopping are not verified.
     early_stopping : bool, default=False
         Whether to hold out data and keep the metric with the lowest held-out error: the error of
         the `n_neighbors` nearest neighbors if there are labels (for multilabel targets, the share
@@ -196,8 +197,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         where a tie among classes counts as a random choice (without labels, the fraction of
         violated comparisons); "gain", the difference, and "gain_standard_error"; "n_queries", the
         number of points or comparisons; and "measure", "halves" or "leave-one-out". The latter is
-        too optimistic for the learned metric. With "halves", both errors are those of metrics that
-        were learned from half of the data. If the start was kept, `components_` is the start, and
+        too optimistic for the learned metric. With "halves", the errors are those of a pass that
+        learned from half of the data. If the start was kept, `components_` is the start, and
         "learned", `history_` and `status_` describe what was learned. Absent if nothing was
         verified.
     init_ : str, array or None
