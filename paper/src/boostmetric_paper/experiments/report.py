@@ -427,7 +427,7 @@ def circles(cells: Cells) -> tuple[str, Figure]:
         + grid(names_of(cells)[1], ["error"], lambda m, _: percent_text(cells["circles", m]))
     )
     X, y = concentric_circles(random_state=0)
-    boosted = BoostMetric("exponential", directions_per_step=1).fit(X, y)
+    boosted = BoostMetric("exponential", directions_per_step=1, verify=False).fit(X, y)
     projections = {
         "PCA": PCA(2).fit_transform(X),
         "LDA": LinearDiscriminantAnalysis(n_components=2).fit(X, y).transform(X),
