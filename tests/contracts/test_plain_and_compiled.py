@@ -19,7 +19,8 @@ pytest.importorskip("numba")
     [
         ({}, 1e-10),
         ({"directions_per_step": 1, "max_iter": 20, "loss": "exponential"}, 1e-10),
-        # Hundreds of steps of L-BFGS amplify rounding; the objectives agree far better than `tol`.
+        # Hundreds of steps of L-BFGS amplify rounding, and the numbers of batches may differ; the
+        # objectives agree far better than `tol`.
         ({"solver": "totally_corrective", "tol": 1e-6}, 1e-7),
     ],
     ids=["default", "paper", "totally corrective"],
@@ -33,7 +34,9 @@ def test_objectives_with_and_without_compiled_loops_agree(
     for min_work, is_compiled in ((sys.maxsize, False), (0, True)):
         monkeypatch.setattr(kernels, "MIN_WORK", min_work)
         assert (kernels.compiled_loops(1) is not None) == is_compiled
-        learner = BoostMetric(n_passes=2, n_neighbors=3, **settings).fit(X, y)
-        objectives.append(learner.history_["objective"])
+        learner = BoostMetric(n_passes=2, n_neighbors=3, verify=False, **settings).fit(X, y)
+        history = learner.history_
+        last = [np.flatnonzero(history["pass"] == number)[-1] for number in (0, 1)]
+        objectives.append(history["objective"][last])
     plain, compiled = objectives
     np.testing.assert_allclose(compiled, plain, rtol=tolerance)

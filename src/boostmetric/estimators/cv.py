@@ -165,7 +165,7 @@ class BoostMetricCV(LearnedMetric):
     >>> search.best_params_
     {'init': 'whiten', 'shrinkage': 1.0}
     >>> search.averaged_params_[-1]
-    {'init': 'whiten', 'loss': 'smoothed_hinge'}
+    {'init': 'lda', 'shrinkage': 1.0}
     >>> Z = search.transform(X)
     >>> knn_error(Z[::2], y[::2], Z[1::2], y[1::2]) < 0.05
     True

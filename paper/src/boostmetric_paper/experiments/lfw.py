@@ -289,7 +289,7 @@ def learn(
     """The fold in the space of a metric from triplets of training people, and measurements."""
     X, people = fold.training_points(setting.max_images)
     comparisons = people_triplets(X, people, n_triplets, recipe, seed)
-    learner = BoostMetric("exponential", **recipe.options, verify=False)
+    learner = BoostMetric("exponential", verify=False, **recipe.options)
     _, measures = measure(lambda: learner.fit(X, comparisons=comparisons))
     facts = {"iterations": learner.n_iter_, "ended": learner.status_.name, "n_triplets": n_triplets}
     return fold.mapped(learner.transform), {**measures, **facts}

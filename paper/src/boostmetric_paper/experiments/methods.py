@@ -71,8 +71,11 @@ def stagewise(n_features: int, n_comparisons: int) -> dict[str, Any]:
 def fit_boostmetric(
     X: NDArray, y: NDArray | None = None, comparisons: Comparisons | None = None, **options: Any
 ) -> Learned:
-    """BoostMetric with the given parameters, without checks of passes, and how the fit ended."""
-    learner = BoostMetric(**options, verify=False).fit(X, y, comparisons=comparisons)
+    """BoostMetric with the given parameters, and how the fit ended.
+
+    Experiments report what was learned, also where the starting metric is better.
+    """
+    learner = BoostMetric(verify=False, **options).fit(X, y, comparisons=comparisons)
     measures = {
         "iterations": learner.n_iter_,
         "ended": learner.status_.name,

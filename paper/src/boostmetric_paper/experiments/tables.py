@@ -97,7 +97,8 @@ def run_circles(cell: Cell) -> Record:
     elif cell.method == "lda":
         transform = LinearDiscriminantAnalysis(n_components=2).fit(X, y).transform
     else:
-        metric = BoostMetric("exponential", directions_per_step=1, verify=False).fit(X, y).metric_
+        learner = BoostMetric("exponential", directions_per_step=1, verify=False)
+        metric = learner.fit(X, y).metric_
         eigenvalues["eigenvalues"] = (metric.eigenvalues / metric.eigenvalues.sum()).tolist()
         transform = metric.truncate(2).transform
     error = knn_error(transform(X), y, transform(X_test), y_test)
