@@ -232,10 +232,11 @@ def _fit(
     interrupted = progress.interrupted and status is Status.STOPPED
     ending = ENDINGS["INTERRUPTED" if interrupted else status.name]
     n_comparisons = (learner.metric_.origin or {}).get("n_comparisons", 0)
+    errors = describe_errors(learner, table.labels is None)
     rank, D = learner.components_.shape
     text = (
         f"Learned a metric of rank {rank} over {D} features from {n_comparisons:,} comparisons, "
-        f"{learner.n_iter_} directions. {ending}\n{describe_errors(learner, table.labels is None)}"
+        f"{learner.n_iter_} directions. {ending}\n{errors}"
     )
     return learner.metric_, text.rstrip(), interrupted
 
@@ -262,12 +263,13 @@ def _choose(
         raise typer.Exit(130) from None
     finally:
         logger.removeHandler(handler)
+    errors = describe_errors(learner, table.labels is None)
     rank, D = learner.components_.shape
     ending = f" {ENDINGS['INTERRUPTED']}" if progress.interrupted else ""
     text = (
         f"Learned a metric of rank {rank} over {D} features; score {learner.best_score_:.3f} on "
         f"held-out data. Best candidate: {describe(learner.best_params_)}. Metrics averaged: "
-        f"{len(learner.averaged_params_)}.{ending}\n{describe_errors(learner, table.labels is None)}"
+        f"{len(learner.averaged_params_)}.{ending}\n{errors}"
     )
     return learner.metric_, text.rstrip(), progress.interrupted
 
