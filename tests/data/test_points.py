@@ -32,7 +32,7 @@ def test_equal_points_have_equal_images(rng: np.random.Generator) -> None:
 
 @pytest.fixture
 def rough(rng: np.random.Generator) -> NDArray:
-    """Points with zeros, zeros of either sign, equal rows, and values that float32 can represent."""
+    """Points with equal rows, zeros of either sign, and values that float32 can represent."""
     X = rng.normal(size=(80, 7)).astype(np.float32).astype(np.float64)
     X[rng.random(X.shape) < 0.4] = 0
     X[rng.random(X.shape) < 0.1] = -0.0

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -16,7 +18,7 @@ def drawn(n: int, n_classes: int, seed: int = 0) -> tuple[NDArray, NDArray]:
 
 def test_class_order_matches_sorting() -> None:
     hashes, codes = drawn(100, 7)
-    smallest = {code: min(hashes[codes == code]) for code in range(7)}
+    smallest = [hashes[codes == code].min() for code in range(7)]
     expected = sorted(range(100), key=lambda row: (smallest[codes[row]], hashes[row]))
     assert class_order(hashes, codes).tolist() == expected
 
@@ -62,5 +64,5 @@ def test_small_classes_are_sampled_as_a_whole() -> None:
 def test_samples_grow_by_inclusion(n_classes: int) -> None:
     hashes, codes = drawn(600, n_classes)
     samples = [set(sample(hashes, codes, size)) for size in (10, 50, 200, 599, 600, 1000)]
-    assert all(some <= more for some, more in zip(samples, samples[1:], strict=False))
+    assert all(some <= more for some, more in pairwise(samples))
     assert len(samples[-1]) == len(samples[-2]) == 600
