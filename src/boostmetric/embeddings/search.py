@@ -73,7 +73,8 @@ IDENTITY = Maps.both(None)
 class Search:
     """Queries, documents and grades (see `ranking_scores`).
 
-    `rows` are the numbers of the queries among those that the user passed.
+    `rows` are the numbers of the queries among those that the user passed. `units` are numbers of
+    shape (n,): queries of the same unit are not independent. None stands for different numbers.
     """
 
     queries: NDArray
@@ -82,6 +83,7 @@ class Search:
     rows: NDArray
     metric: str = "cosine"
     exclude: csr_array | None = None
+    units: NDArray | None = None
 
     def scores(self, maps: Maps = IDENTITY) -> dict[str, NDArray]:
         """The measures of every query after the maps."""
@@ -99,7 +101,7 @@ class Search:
 class Judge:
     """Points and comparisons of them; the counterpart of `Search` if there is nothing to rank.
 
-    `known` are the comparisons that were learned from. Vectors have no unit, so gaps are relative
+    `known` are the comparisons that were learned from. Distances have no unit, so gaps are relative
     to the scale that suits these best.
     """
 
@@ -108,6 +110,7 @@ class Judge:
     known: Comparisons
     rows: NDArray
     metric: str = "cosine"
+    units: NDArray | None = None
 
     def scores(self, maps: Maps = IDENTITY) -> dict[str, NDArray]:
         """Whether each comparison is satisfied after the map."""
