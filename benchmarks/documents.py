@@ -39,6 +39,7 @@ import points
 import processes
 import quality
 import report
+import unfriendly_data
 from numpy.typing import NDArray
 from processes import Measurements, Record, least
 
@@ -359,10 +360,9 @@ def of_harm() -> dict[str, str]:
     """How often fits are worse than their starts, and errors on unfriendly data."""
     records = harm.read()
     before = next(each["version"] for each in records if each["version"] != harm.CURRENT)
-    rates = harm.harm_rates(
-        records, [*harm.KINDS, *harm.TABLES, *harm.PLANTED], [before, harm.CURRENT]
-    )
-    errors = harm.before_and_after(records, [*harm.KINDS], before)
+    kinds = [*unfriendly_data.KINDS, *harm.TABLES, *unfriendly_data.PLANTED]
+    rates = harm.harm_rates(records, kinds, [before, harm.CURRENT])
+    errors = harm.before_and_after(records, [*unfriendly_data.KINDS], before)
     return {"harm rates": f"\n\n{rates}\n\n", "unfriendly data": f"\n\n{errors}\n\n"}
 
 

@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from boostmetric import BoostMetric, BoostMetricCV, CheckpointError, Comparisons
 from boostmetric.estimators import cv, cv_search, listening, splits
 from boostmetric.estimators.initial import starting_transformation
-from boostmetric.estimators.splits import draw_splits, subset
+from boostmetric.estimators.splits import Errors, draw_splits, subset
 from boostmetric.estimators.training_data import TrainingData
 from boostmetric.evaluation.knn import best_scale
 
@@ -170,7 +170,7 @@ def test_standard_errors_are_paired() -> None:
     errors = np.array([[0.0, 0, 0, 1], [1, 1, 0, 0], [1, 1, 1, 1]])
     for fold in range(2):
         for number in range(3):
-            search.keep(fold, number, errors[number], weights, 1.0)
+            search.keep(fold, number, Errors(errors[number], np.ones(4), weights), 1.0)
     # The differences to the first are 1, 1, 0, -1 and 1, 1, 2, 0 in both folds.
     assert search.lag(1, 0, [0]) == pytest.approx(1 / np.sqrt(3))
     assert search.lag(1, 0, [0, 1]) == pytest.approx(2 / np.sqrt(6))
