@@ -137,8 +137,8 @@ def held_out_errors(
 ) -> Errors:
     """Return the errors of a metric on held-out data.
 
-    Points are classified by those of `rest`, or by each other if `rest` has none of their classes,
-    at most `MAX_QUERIES` of them; comparisons are satisfied or not.
+    Points are classified by those of `rest`, or by each other if they are of several classes and
+    `rest` has none of them, at most `MAX_QUERIES` of them; comparisons are satisfied or not.
 
     Parameters
     ----------
@@ -165,13 +165,14 @@ def held_out_errors(
     assert rest.weights is not None
     others = np.flatnonzero(rest.weights > 0)
     if data.labels.ndim == 1:  # a weight of 2 is equivalent to a duplicate
-        if not np.isin(data.labels[held_out], data.labels[others]).any():
+        classes = np.unique(data.labels[held_out])
+        if len(classes) > 1 and not np.isin(classes, data.labels[others]).any():
             rest = subset(data, held_out)
             assert rest.weights is not None
         others, _ = distinct_rows(data.points, data.labels, rest.weights)
     order = np.argsort(content_hashes(data.points, seed)[held_out], kind="stable")
     queries = held_out[order[:MAX_QUERIES]]
     rows = nearest_references(comparable(images), queries, others, n_neighbors)
-    votes = data.labels, rows, data.labels[queries]
+    values = neighbor_errors(data.labels, rows, data.labels[queries])
     weights = np.ones(len(queries)) if data.weights is None else data.weights[queries]
-    return Errors(neighbor_errors(*votes), chance_errors(*votes), weights)
+    return Errors(values, chance_errors(data.labels, rows, data.labels[others]), weights)

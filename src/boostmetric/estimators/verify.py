@@ -102,8 +102,9 @@ class LeaveOneOut:
         if rows is None:
             points = comparable(images)
             rows = nearest_references(points, self.queries, self.references, self.n_neighbors)
-        votes = self.labels, rows, self.labels[self.queries]
-        return Errors(neighbor_errors(*votes), chance_errors(*votes), self.weights)
+        values = neighbor_errors(self.labels, rows, self.labels[self.queries])
+        chance = chance_errors(self.labels, rows, self.labels[self.references])
+        return Errors(values, chance, self.weights)
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ def is_worse(errors: Errors, others: Errors, n_errors: float) -> bool:
 
 
 def is_better_than_chance(errors: Errors) -> bool:
-    """Return whether errors are below those of chance by more than two standard errors."""
+    """Return whether errors are below those of chance by `ENOUGH_EVIDENCE` standard errors."""
     weighted = errors.weights * errors.values
     gain = np.mean(errors.weights * errors.chance) - weighted.mean()
     return bool(gain > ENOUGH_EVIDENCE * weighted.std() / np.sqrt(len(weighted)) and gain > 0)
