@@ -25,13 +25,16 @@ def polish(objective: Objective, root: NDArray, max_evaluations: int) -> tuple[N
 
     Returns B and the number of evaluations.
 
-    The variables are Z with B = K^(−1/4)·Z for the absolute scatter K. With K^(−1/2) the loss would
-    be well conditioned, with the identity the regularizer; this is a compromise, which needs few
+    The variables are Z with B = K^(−1/4)·Z for K = Σ_r c_r·|A_r|. With K^(−1/2) the loss would be
+    well conditioned, with the identity the regularizer; this is a compromise, which needs few
     evaluations for any strength and for features of any scale. Null directions of the data, in
     which K is 0, are left out, unless the regularizer keeps M from being 0 there.
+
+    The weights of K are those of the terms, not their duals. A dual is 0 if a margin is large
+    enough, so directions that satisfy comparisons would be left out, although M needs them.
     """
     # 1) the axes of K, in units of its largest entry
-    scatter = objective.absolute_scatter_at(root @ root.T)
+    scatter = objective.absolute_scatter
     values, vectors = eigh(scatter / np.abs(scatter).max())
     used = values > 16 * np.finfo(objective.dtype).eps * values[-1]
     used |= objective.regularizer.multiple > 0
