@@ -418,7 +418,8 @@ def check_terms(
         gaps = gaps.astype(dtype)
     if weights is not None:
         low, high, limits = weights.min(), weights.max(), np.finfo(dtype)
-        if not (low >= limits.tiny and high <= limits.max):
+        # Neither sums of weights times squared differences nor their squares must overflow.
+        if not (low >= limits.tiny and high <= min(float(limits.max), 1e154) / 1e6 / m):
             raise ValueError(
                 f"weights must be positive and in the range of {dtype}; got values between {low:g} "
                 f"and {high:g}. Leave out terms of weight 0, or divide all weights by their mean."

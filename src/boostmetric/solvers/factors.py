@@ -35,12 +35,14 @@ def polish(objective: Objective, root: NDArray, max_evaluations: int) -> tuple[N
     """
     # 1) the axes of K, in units of its largest entry
     scatter = objective.absolute_scatter
-    values, vectors = eigh(scatter / np.abs(scatter).max())
+    size = np.abs(scatter).max()
+    values, vectors = eigh(scatter / size)
     used = values > 16 * np.finfo(objective.dtype).eps * values[-1]
     used |= objective.regularizer.multiple > 0
     values, vectors = np.maximum(values[used], 1e-8 * values[-1]), vectors[:, used]
     axes, inverse = vectors * values**-0.25, vectors * values**0.25
-    # 2) L-BFGS over Z
+    # 2) L-BFGS over Z. The objective is in units of K, too, so that the unit of the weights, on
+    # which the length of the first step depends, has no effect.
     start = inverse.T @ root
     best, best_value, n_evaluations = root, np.inf, 0
     last: Evaluation
@@ -53,7 +55,8 @@ def polish(objective: Objective, root: NDArray, max_evaluations: int) -> tuple[N
         n_evaluations += 1
         if last.value < best_value:
             best, best_value = B, last.value
-        return last.value, (2 * axes.T @ objective.gradient_at(M, last) @ B).ravel()
+        slopes = 2 * axes.T @ (objective.gradient_at(M, last) / size) @ B
+        return last.value / size, slopes.ravel()
 
     def stop(z: NDArray) -> None:
         if last.largest > FAR:
