@@ -179,3 +179,15 @@ def test_weights_beyond_all_units_are_rejected() -> None:
     huge = replace(COMPARISONS, weights=np.full(len(COMPARISONS), 1e153))
     with pytest.raises(ValueError, match="divide all weights by their mean"):
         boost(X, huge)
+
+
+@pytest.mark.parametrize("options", [{}, {"n_components": 2}, {"init": "whiten"}], ids=str)
+@pytest.mark.parametrize("exponent", [-73, 63, 76, 100])
+def test_single_precision_points_of_extreme_size(exponent: int, options: dict[str, Any]) -> None:
+    points = np.ldexp(X.astype(np.float32), exponent)
+    learner = BoostMetric(max_iter=20, verify=False, **options).fit(points, Y)
+    exact = points.astype(np.float64)
+    expected = BoostMetric(max_iter=20, verify=False, **options).fit(exact, Y)
+    assert learner.init_ == expected.init_
+    assert len(learner.components_) == len(expected.components_)
+    assert learner.score(points, Y) == pytest.approx(expected.score(exact, Y), abs=0.02)
