@@ -13,7 +13,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from boostmetric._files import FileFormatError, load_arrays, save_arrays
-from boostmetric._validation import check_parameter, is_count, is_real, warn
+from boostmetric._validation import SEED, check_parameter, is_count, is_real, is_seed, warn
 from boostmetric.data.labels import check_labels, single_labels
 from boostmetric.embeddings.query_side import nearest_documents
 from boostmetric.embeddings.report import Report, make_report
@@ -199,6 +199,7 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             value = getattr(self, name)
             is_valid = value is None or is_count(value)
             check_parameter(name, value, is_valid, "None or an int in the range [1, inf)")
+        check_parameter("random_state", self.random_state, is_seed(self.random_state), SEED)
         kinds = [y is not None, judgments is not None, comparisons is not None]
         if sum(kinds) != 1:
             raise ValueError(
