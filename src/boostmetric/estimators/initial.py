@@ -250,7 +250,7 @@ def _wrong_neighbors(
     if isinstance(X, DaskPoints):  # the rows are not here
         hashes = np.random.default_rng(seed).integers(1 << 63, size=len(counted), dtype=np.uint64)
     else:
-        hashes = content_hashes(X, seed)[counted]
+        hashes = content_hashes(X, seed, counted)
     codes = Labels.of(labels).codes[counted]
     chosen = sample(hashes, codes, MAX_ROWS)
     chosen = chosen[class_order(hashes[chosen], codes[chosen])]

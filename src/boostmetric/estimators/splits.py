@@ -72,7 +72,9 @@ def draw_splits(data: TrainingData, n_folds: int, seed: int = 0) -> list[Split]:
         is_scarce = counts - np.ceil(counts / n_folds) < 2
         scarce_sets = labels.sets @ is_scarce.astype(np.intp) > 0
         order = present[~scarce_sets[labels.codes[first[present]]]]
-        hashes = content_hashes(data.points, seed)[first[order]]
+        # Of these points only, so that weights are equivalent to duplicates.
+        order = order[np.argsort(first[order])]
+        hashes = content_hashes(data.points, seed, first[order])
         order = order[class_order(hashes, labels.codes[first[order]])]
     # 2) folds
     if len(order) < 2:
