@@ -42,7 +42,10 @@ CHECKS = [
 
 @pytest.mark.parametrize(("estimator", "check"), CHECKS)
 @pytest.mark.filterwarnings(
-    "ignore:No direction", "ignore:Points of class", "ignore:cv=. holds out nothing"
+    "ignore:No direction",
+    "ignore:Points of class",
+    "ignore:cv=. holds out nothing",
+    "ignore:The metric learned from all data is worse",
 )
 def test_scikit_learn_checks(
     estimator: BoostMetricCV, check: Callable[[BoostMetricCV], None]
