@@ -57,13 +57,13 @@ def test_choice_of_the_start_depends_on_contents_only(seed: int) -> None:
     rows, columns = rng.permutation(60), rng.permutation(5)
     weights = rng.random(60)
     init, errors = choose_init(X, y, weights, seed=seed)
-    for arguments in (
+    for Z, labels, w in (
         (X, 2 - y, weights),
         (X, np.array(["b", "c", "a"])[y], weights),
         (X[rows], y[rows], weights[rows]),
         (X[:, columns], y, weights),
     ):
-        again, others = choose_init(*arguments, seed=seed)
+        again, others = choose_init(Z, labels, w, seed=seed)
         assert again == init
         assert others == pytest.approx(errors)
 
