@@ -43,6 +43,8 @@ def learner(**settings: Any) -> Any:
     names = inspect.signature(BoostMetric).parameters
     if "index" in settings and "index" not in names:  # earlier development versions
         settings["neighbors"] = "approximate" if settings.pop("index") else "exact"
+    if "verify" in names:
+        settings = {"verify": False, **settings}
     return BoostMetric(**settings)
 
 

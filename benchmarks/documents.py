@@ -13,6 +13,7 @@ of their examples as metadata. `tests/test_docs.py` compares the pages with the 
 | results | `benchmarks/quality.py --group paper`, stored in quality.jsonl |
 | ranks, ratio, baselines | `benchmarks/quality.py` |
 | ten points, little data, triplets | `benchmarks/quality.py --group small` |
+| harm rates, unfriendly data | `benchmarks/harm.py` |
 
 This program repeats its own measurements if the package has changed, unless `--stored`;
 `make figures` runs all.
@@ -32,11 +33,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import harm
 import numpy as np
 import points
 import processes
 import quality
 import report
+import unfriendly_data
 from numpy.typing import NDArray
 from processes import Measurements, Record, least
 
@@ -349,7 +352,18 @@ def blocks() -> dict[str, str]:
         "ten points": of_ten_points(of_quality),
         "little data": of_little_data(of_quality),
         "triplets": of_triplets(of_quality),
+        **of_harm(),
     }
+
+
+def of_harm() -> dict[str, str]:
+    """How often fits are worse than their starts, and errors on unfriendly data."""
+    records = harm.read()
+    before = next(each["version"] for each in records if each["version"] != harm.CURRENT)
+    kinds = [*unfriendly_data.KINDS, *harm.TABLES, *unfriendly_data.PLANTED]
+    rates = harm.harm_rates(records, kinds, [before, harm.CURRENT])
+    errors = harm.before_and_after(records, [*unfriendly_data.KINDS], before)
+    return {"harm rates": f"\n\n{rates}\n\n", "unfriendly data": f"\n\n{errors}\n\n"}
 
 
 def pages() -> list[Path]:

@@ -89,7 +89,7 @@ METHODS: dict[str, Callable[[], Any]] = {
     "standardized": StandardScaler,
     "LDA": LinearDiscriminantAnalysis,
     REFERENCE: lambda: BoostMetric(
-        regularizer="trace", alpha=1e-7, n_neighbors=3, n_passes=1, init=None
+        regularizer="trace", alpha=1e-7, n_neighbors=3, n_passes=1, init=None, verify=False
     ),
     "BoostMetric()": BoostMetric,
     "BoostMetricCV()": lambda: BoostMetricCV(random_state=0),

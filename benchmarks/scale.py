@@ -59,7 +59,7 @@ def one_machine(n: int, n_features: int, n_test: int) -> Record:
     from boostmetric import BoostMetric
 
     X, y = (np.concatenate(each) for each in zip(*parts(n, n_features), strict=True))
-    learner = BoostMetric(n_neighbors=3, n_passes=1, index="faiss")
+    learner = BoostMetric(n_neighbors=3, n_passes=1, index="faiss", verify=False)
     before = processes.reset_peak_memory()
     began = time.perf_counter()
     notes = fit_with_notes(learner, X, y)
@@ -73,7 +73,7 @@ def dask_workers(n: int, n_features: int, n_test: int) -> Record:
 
     with cluster(N_WORKERS) as client, logged_rounds() as log:
         X, y = collection(n, n_features, N_CHUNKS, client)
-        learner = BoostMetric(n_neighbors=3, n_passes=1, index="faiss")
+        learner = BoostMetric(n_neighbors=3, n_passes=1, index="faiss", verify=False)
         before = sum(client.run(processes.reset_peak_memory).values())
         own = processes.reset_peak_memory()
         began = time.perf_counter()

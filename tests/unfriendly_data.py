@@ -1,7 +1,8 @@
 """Ordinary but unfriendly data, on which a learned metric is easily worse than a simple one.
 
 `draw(name, seed)` returns training points, their labels, test points and their labels, of one of
-the `KINDS`. Test points are of the same classes, and have correct labels.
+the `KINDS`, or of those with a `PLANTED` gain. Test points are of the same classes, and have
+correct labels.
 """
 
 from __future__ import annotations
@@ -125,7 +126,14 @@ KINDS: dict[str, Callable[[Generator], Data]] = {
 }
 """The kinds of data by name; the functions draw training and test data."""
 
+PLANTED: dict[str, Callable[[Generator], Data]] = {
+    "planted, 200 points": partial(clusters, n=200, n_features=20, separation=3.0),
+    "planted, 1000 points": partial(clusters, n=1000, n_features=30, separation=2.0),
+    "planted, 3000 points": partial(clusters, n=3000, n_features=60, separation=1.5),
+}
+"""Data from which learning gains much, as controls."""
+
 
 def draw(name: str, seed: int) -> Data:
     """Draw data of a kind; the test points are not related to the training points."""
-    return KINDS[name](np.random.default_rng([seed, *name.encode()]))
+    return (KINDS | PLANTED)[name](np.random.default_rng([seed, *name.encode()]))

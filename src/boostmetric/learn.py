@@ -167,6 +167,7 @@ def learn_psd(
     )
     operator = as_operator(operator)
     check_operator(operator)
+    operator = operator.normalized()
     b, c = (None if given is None else np.asarray(given, float) for given in (gaps, weights))
     with Local(n_jobs) as engine:
         problem = Objective.of_operator(engine, operator, settings.loss, Trace(0.0), b, c)

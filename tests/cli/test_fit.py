@@ -42,17 +42,20 @@ def test_fit_matches_the_estimator(
     out = result(capsys, "fit", data, "--label", "kind", "-o", tmp_path / "m.bm")
     metric = Metric.load(tmp_path / "m.bm")
     X, y = made_points()
-    expected = BoostMetric(random_state=0).fit(X, y).metric_
-    np.testing.assert_allclose(metric.matrix, expected.matrix, rtol=1e-9)
+    expected = BoostMetric(random_state=0).fit(X, y)
+    np.testing.assert_allclose(metric.matrix, expected.metric_.matrix, rtol=1e-9)
     assert metric.feature_names == tuple(NAMES)
     lines = out.splitlines()
     assert lines[0].startswith(f"Learned a metric of rank {len(metric.components)} over 4 features")
+    start, learned = (f"{100 * expected.errors_[name]:.1f}%" for name in ("start", "learned"))
+    assert lines[1].startswith("Errors on halves of the data that were not learned from: ")
+    assert f": {start} before learning, {learned} after; the difference is " in lines[1]
     spaces = {"raw": X, "standardized": X / X.std(axis=0), "learned": metric.transform(X)}
     errors = [f"{100 * knn_error(Z, y):.1f}% {name}" for name, Z in spaces.items()]
-    assert f"3-NN error on the training data (leave-one-out): {', '.join(errors)}." in lines[1]
-    assert lines[2] == f"Saved {tmp_path / 'm.bm'}. For an estimate on unseen points:"
-    assert lines[3] == f"  boostmetric evaluate {tmp_path / 'm.bm'} {data} --label kind --cv 5"
-    assert "3-NN error" in result(capsys, *shlex.split(lines[3])[1:])
+    assert f"3-NN error on the training data (leave-one-out): {', '.join(errors)}." in lines[2]
+    assert lines[3] == f"Saved {tmp_path / 'm.bm'}. For an estimate on unseen points:"
+    assert lines[4] == f"  boostmetric evaluate {tmp_path / 'm.bm'} {data} --label kind --cv 5"
+    assert "3-NN error" in result(capsys, *shlex.split(lines[4])[1:])
 
 
 def test_suggested_command_reads_the_same_table(
@@ -123,7 +126,8 @@ def test_fit_from_triplets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     np.testing.assert_allclose(
         Metric.load(tmp_path / "m").matrix, expected.metric_.matrix, rtol=1e-9
     )
-    assert out.splitlines()[1].startswith("Training comparisons satisfied: ")
+    assert out.splitlines()[1].startswith("Violated comparisons on halves of the data")
+    assert out.splitlines()[2].startswith("Training comparisons satisfied: ")
 
 
 def test_fit_from_labels_and_comparisons(

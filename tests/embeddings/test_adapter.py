@@ -14,7 +14,9 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from boostmetric import Comparisons, EmbeddingAdapter, FileFormatError, Metric
+from boostmetric._files import save_arrays
 from boostmetric.embeddings import training
+from boostmetric.embeddings.adapter import ADAPTER_FORMAT_VERSION
 from boostmetric.embeddings.search import IDENTITY, Search, as_grades, same_label
 from boostmetric.embeddings.selection import listening
 from boostmetric.embeddings.training import Judged, Labeled
@@ -91,6 +93,18 @@ def test_comparisons_are_learned() -> None:
         adapter = EmbeddingAdapter().fit(X, comparisons=given)
         assert adapter.strength_ is not None
         assert adapter.selection_.gains.max() > 0.03
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_pairs_are_learned(metric: str) -> None:
+    X, y = labeled()
+    pairs = np.random.default_rng(1).integers(0, 300, (1500, 2))
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    given = Comparisons.from_pairs(pairs, np.where(y[pairs[:, 0]] == y[pairs[:, 1]], 1, -1))
+    # The unit of the thresholds is not that of the vectors.
+    adapter = EmbeddingAdapter(metric=metric).fit(X, comparisons=given)
+    assert adapter.strength_ is not None
+    assert adapter.selection_.gains.max() > 0.03
 
 
 def test_judgments_on_both_sides() -> None:
@@ -257,6 +271,36 @@ def test_saved_adapter_maps_alike(tmp_path: Path) -> None:
     Metric(np.eye(2), np.ones(2)).save(tmp_path / "metric")
     with pytest.raises(FileFormatError, match="is a metric file, not an adapter file"):
         EmbeddingAdapter.load(tmp_path / "metric")
+
+
+@pytest.mark.parametrize(
+    ("facts", "components", "message"),
+    [
+        ({}, np.diag([np.nan, 1]), "invalid components"),
+        ({}, np.diag([np.inf, 1]), "invalid components"),
+        ({}, np.ones((3, 2)), "invalid components"),
+        ({}, np.ones((0, 2)), "invalid components"),
+        ({}, np.ones((1, 2, 2)), "too many values"),
+        ({}, np.eye(2, dtype=int), "invalid components"),
+        ({"side_": "query"}, np.ones((1, 2)), "invalid components"),
+        ({"side_": "left"}, np.eye(2), "invalid side_"),
+        ({"side_": "auto"}, np.eye(2), "invalid side_"),
+        ({"metric": ["cosine"]}, np.eye(2), "invalid metric"),
+        ({"new_documents": "no"}, np.eye(2), "invalid new_documents"),
+        ({"strength": np.nan, "message": 1}, np.eye(2), "invalid strength, message"),
+    ],
+)
+def test_invalid_files_are_rejected(
+    tmp_path: Path, facts: dict[str, Any], components: NDArray, message: str
+) -> None:
+    valid = {"side_": "both", "metric": "cosine", "new_documents": False}
+    valid |= {"strength": 0.5, "message": "", "base_model": None}
+    path = tmp_path / "adapter"
+    save_arrays(path, "adapter", ADAPTER_FORMAT_VERSION, valid, {"components": np.eye(2)})
+    assert EmbeddingAdapter.load(path).transform(np.eye(2)).shape == (2, 2)
+    save_arrays(path, "adapter", ADAPTER_FORMAT_VERSION, valid | facts, {"components": components})
+    with pytest.raises(FileFormatError, match=message):
+        EmbeddingAdapter.load(path)
 
 
 def test_result_does_not_depend_on_scale_of_cosine_vectors() -> None:

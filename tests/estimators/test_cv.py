@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from boostmetric import BoostMetric, BoostMetricCV, CheckpointError, Comparisons
 from boostmetric.estimators import cv, cv_search, listening, splits
 from boostmetric.estimators.initial import starting_transformation
-from boostmetric.estimators.splits import draw_splits, subset
+from boostmetric.estimators.splits import Errors, draw_splits, subset
 from boostmetric.estimators.training_data import TrainingData
 from boostmetric.evaluation.knn import best_scale
 
@@ -42,9 +42,8 @@ CHECKS = [
 
 @pytest.mark.parametrize(("estimator", "check"), CHECKS)
 @pytest.mark.filterwarnings(
-    "ignore:No direction",
-    "ignore:Points of class",
-    "ignore:cv=. holds out nothing",
+    *("ignore:No direction", "ignore:Points of class", "ignore:cv=. holds out nothing"),
+    *("ignore:Learning did not lower", "ignore:After learning"),
     "ignore:The metric learned from all data is worse",
 )
 def test_scikit_learn_checks(
@@ -86,9 +85,13 @@ def learned(parameters: dict[str, Any], *data: NDArray, **given: Any) -> NDArray
 @pytest.mark.parametrize("with_weights", [False, True])
 @pytest.mark.parametrize("init", [None, "scale", "whiten", "lda"])
 @pytest.mark.filterwarnings(
-    "ignore:Learning did not lower", "ignore:The metric learned from all data is worse"
+    *("ignore:Learning did not lower", "ignore:After learning"),
+    "ignore:The metric learned from all data is worse",
 )
-def test_scores_match_brute_force(init: str | None, with_weights: bool, blobs: Data) -> None:
+def test_scores_match_brute_force(
+    init: str | None, with_weights: bool, blobs: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cv_search, "MAX_LAG_TO_CONTINUE", np.inf)
     X, y = blobs
     weights = np.random.default_rng(0).integers(0, 3, len(X)).astype(float)
     given = {"sample_weight": weights} if with_weights else {}
@@ -96,7 +99,7 @@ def test_scores_match_brute_force(init: str | None, with_weights: bool, blobs: D
         weights = np.ones(len(X))
     candidate, shrinkages = {**FEW, "init": init}, [0.0, 0.3, 1.0]
     candidates = [{**candidate, "shrinkage": s} for s in shrinkages]
-    splits = list(KFold(3).split(X))
+    splits = list(KFold(3, shuffle=True, random_state=0).split(X))
     search = BoostMetricCV(candidates, cv=splits, n_neighbors=5)
     results = search.fit(X, y, **given).cv_results_
     for number, (train, test) in enumerate(splits):
@@ -173,7 +176,7 @@ def test_standard_errors_are_paired() -> None:
     errors = np.array([[0.0, 0, 0, 1], [1, 1, 0, 0], [1, 1, 1, 1]])
     for fold in range(2):
         for number in range(3):
-            search.keep(fold, number, errors[number], weights, 1.0)
+            search.keep(fold, number, Errors(errors[number], np.ones(4), weights), 1.0)
     # The differences to the first are 1, 1, 0, -1 and 1, 1, 2, 0 in both folds.
     assert search.lag(1, 0, [0]) == pytest.approx(1 / np.sqrt(3))
     assert search.lag(1, 0, [0, 1]) == pytest.approx(2 / np.sqrt(6))
@@ -329,7 +332,7 @@ def test_comparisons_of_held_out_points_are_dropped(blobs: Data) -> None:
 def test_score_has_the_meaning_of_boostmetric(blobs: Data) -> None:
     X, y = blobs
     search = BoostMetricCV([{**FEW, "n_neighbors": (2, 4)}]).fit(X, y)
-    expected = BoostMetric(**{**FEW, "n_neighbors": (2, 4)}).fit(X, y).score(X, y)
+    expected = BoostMetric(**{**FEW, "n_neighbors": (2, 4)}, verify="passes").fit(X, y).score(X, y)
     assert search.score(X, y) == expected
 
 

@@ -192,9 +192,9 @@ def test_passes_are_compared_with_the_best_later_one() -> None:
     assert Verification.of([best, bad, good], "halves", needs_evidence=False).learned == 0.3
 
 
-@pytest.mark.parametrize(("n_right", "is_chance"), [(50, True), (58, True), (62, False)])
+@pytest.mark.parametrize(("n_right", "is_chance"), [(50, True), (63, True), (67, False)])
 def test_learned_metric_must_be_better_than_chance(n_right: int, is_chance: bool) -> None:
-    """With 100 points and two classes, two standard errors are about 10 %."""
+    """With 100 points and two classes, three standard errors are about 15 %."""
     learned = unit_errors(*[0.0] * n_right, *[1.0] * (100 - n_right), chance=0.5)
     start = unit_errors(*[1.0] * 100, chance=0.5)
     found = Verification.of([start, learned], "halves", needs_evidence=True)
@@ -231,8 +231,8 @@ def test_errors_of_halves_match_two_fits(kind: str, n_halves: int) -> None:
         whole, k = True, (3 if kind == "small classes" else 1)
     learner = fit_silently(BoostMetric(**GIVEN), X, y)
     data = TrainingData(X, y)
-    sides, are_whole = halves(data, LeaveOneOut(data), 0)
-    assert are_whole is whole
+    sides = halves(data, LeaveOneOut(data), 0)
+    assert whole is not bool(set(y[sides[0]]) & set(y[sides[1]]))
     before: list[NDArray] = []
     after: list[NDArray] = []
     for train, rest in (sides, sides[::-1]):
@@ -253,9 +253,8 @@ def test_errors_of_halves_match_two_fits(kind: str, n_halves: int) -> None:
         "gain_standard_error": gains.std() / np.sqrt(len(gains)),
     }
     assert {name: learner.errors_[name] for name in expected} == pytest.approx(expected)
-    # The second half is used unless the first one leaves no doubt.
-    first = before[0] - after[0]
-    assert (first.sum() > 2 * np.sqrt(np.sum(first**2))) is np.bool_(n_halves == 1)
+    # The second half is used if learning did not help on the first one.
+    assert (before[0].sum() >= after[0].sum()) is np.bool_(n_halves == 1)
 
 
 def test_errors_of_many_points_are_leave_one_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +279,7 @@ def test_starts_like_chance_are_compared_on_halves(monkeypatch: pytest.MonkeyPat
 
 
 def test_learned_metric_is_that_without_verification() -> None:
-    X, y = classes()
+    X, y = classes(gain=4.0)
     verified, learned = (BoostMetric(verify=each, **GIVEN).fit(X, y) for each in (True, False))
     assert verified.errors_["gain"] > 0
     assert not hasattr(learned, "errors_")
@@ -507,13 +506,14 @@ def test_multilabel_targets_are_verified(is_known: bool, monkeypatch: pytest.Mon
     assert learner.errors_["n_queries"] == len(labeled)
 
 
-@pytest.mark.parametrize("gain", [1.0, 3.0])
-def test_comparisons_without_labels_are_verified_on_others(gain: float) -> None:
+@pytest.mark.parametrize(("gain", "n_halves"), [(1.0, 2), (3.0, 1)])
+def test_comparisons_without_labels_are_verified_on_others(gain: float, n_halves: int) -> None:
+    """With a gain of 1, the first half is not better than chance, so the second is used, too."""
     X, y = classes(gain=gain)
     triplets = triplets_of(X, y, 300)
     learner = fit_silently(BoostMetric(**GIVEN), X, comparisons=triplets)
     data = TrainingData(X, comparisons=Comparisons.from_triplets(triplets))
-    sides, _ = halves(data, None, 0)
+    sides = halves(data, None, 0)
     scaled = X / X.std(axis=0)
 
     def violated(Z: NDArray, rows: NDArray) -> NDArray:
@@ -532,14 +532,11 @@ def test_comparisons_without_labels_are_verified_on_others(gain: float) -> None:
         )
         before.append(violated(scaled, rest))
         after.append(violated(fit.metric.transform(scaled), rest))
-    differences = before[0] * 1.0 - after[0]
-    n_halves = 1 if differences.sum() > 2 * np.sqrt(np.sum(differences**2)) else 2
     errors = learner.errors_
     assert errors["measure"] == "halves"
     assert errors["n_queries"] == len(np.concatenate(before[:n_halves]))
     assert errors["start"] == pytest.approx(np.concatenate(before[:n_halves]).mean())
     assert errors["learned"] == pytest.approx(np.concatenate(after[:n_halves]).mean())
-    assert n_halves == (1 if gain == 3 else 2)
 
 
 def test_random_comparisons_keep_the_start() -> None:

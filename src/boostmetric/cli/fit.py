@@ -18,6 +18,7 @@ from boostmetric.cli.console import CommandError, FitProgress, UsageError, say, 
 
 if TYPE_CHECKING:
     from boostmetric.cli.tables import Table
+    from boostmetric.estimators import BoostMetric, BoostMetricCV
     from boostmetric.metric import Metric
     from boostmetric.problem import Comparisons
 
@@ -231,12 +232,13 @@ def _fit(
     interrupted = progress.interrupted and status is Status.STOPPED
     ending = ENDINGS["INTERRUPTED" if interrupted else status.name]
     n_comparisons = (learner.metric_.origin or {}).get("n_comparisons", 0)
+    errors = describe_errors(learner, table.labels is None)
     rank, D = learner.components_.shape
     text = (
         f"Learned a metric of rank {rank} over {D} features from {n_comparisons:,} comparisons, "
-        f"{learner.n_iter_} directions. {ending}"
+        f"{learner.n_iter_} directions. {ending}\n{errors}"
     )
-    return learner.metric_, text, interrupted
+    return learner.metric_, text.rstrip(), interrupted
 
 
 def _choose(
@@ -261,14 +263,33 @@ def _choose(
         raise typer.Exit(130) from None
     finally:
         logger.removeHandler(handler)
+    errors = describe_errors(learner, table.labels is None)
     rank, D = learner.components_.shape
     ending = f" {ENDINGS['INTERRUPTED']}" if progress.interrupted else ""
     text = (
         f"Learned a metric of rank {rank} over {D} features; score {learner.best_score_:.3f} on "
         f"held-out data. Best candidate: {describe(learner.best_params_)}. Metrics averaged: "
-        f"{len(learner.averaged_params_)}.{ending}"
+        f"{len(learner.averaged_params_)}.{ending}\n{errors}"
     )
-    return learner.metric_, text, progress.interrupted
+    return learner.metric_, text.rstrip(), progress.interrupted
+
+
+def describe_errors(learner: BoostMetric | BoostMetricCV, are_violations: bool) -> str:
+    """Describe `errors_` of an estimator in one line; "" without."""
+    errors = getattr(learner, "errors_", None)
+    if errors is None:
+        return ""
+    where = {
+        "halves": "on halves of the data that were not learned from",
+        "cross-validation": "in the cross-validation",
+        "leave-one-out": "on training points (leave-one-out, optimistic for the learned metric)",
+    }
+    name = "Violated comparisons" if are_violations else "Errors"
+    return (
+        f"{name} {where[errors['measure']]}: {100 * errors['start']:.1f}% before learning, "
+        f"{100 * errors['learned']:.1f}% after; the difference is {100 * errors['gain']:.1f} ± "
+        f"{100 * errors['gain_standard_error']:.1f} points."
+    )
 
 
 def describe(candidate: Mapping[str, Any]) -> str:

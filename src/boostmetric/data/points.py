@@ -205,6 +205,8 @@ def content_hashes(X: Points, seed: int = 0, rows: NDArray | None = None) -> NDA
     if rows is not None and len(rows) < X.shape[0]:
         X = X[rows]
     n, D = X.shape
+    if n == 0:
+        return np.empty(0, dtype=np.uint64)
     key = _mixed(np.array([seed], dtype=np.uint64) + np.uint64(1))
     # The mixed bits of 0 are 0, so entries that a sparse X does not store have no effect.
     if not isinstance(X, np.ndarray):

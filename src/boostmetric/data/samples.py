@@ -13,10 +13,25 @@ MIN_PER_CLASS = 30
 would have no neighbors of their own class."""
 
 
+def turns_of(hashes: NDArray, codes: NDArray, whole_classes: bool = False) -> NDArray:
+    """Return numbers of rows whose remainders modulo k are folds with equal shares of every class.
+
+    With `whole_classes`, the numbers are those of the classes.
+
+    >>> hashes, codes = np.array([7, 3, 5, 9], dtype=np.uint64), np.array([1, 0, 0, 1])
+    >>> turns_of(hashes, codes).tolist(), turns_of(hashes, codes, whole_classes=True).tolist()
+    ([2, 0, 1, 3], [1, 0, 0, 1])
+    """
+    order = class_order(hashes, codes)
+    turns = np.empty(len(order), dtype=np.intp)
+    turns[order] = np.arange(len(order))
+    if whole_classes:
+        turns[order] = np.append(0, np.cumsum(np.diff(codes[order]) != 0))[: len(order)]
+    return turns
+
+
 def class_order(hashes: NDArray, codes: NDArray) -> NDArray:
     """Return the rows sorted by class and hash; classes are sorted by their smallest hash.
-
-    Taking every k-th row in this order gives each of k folds its share of every class.
 
     >>> class_order(np.array([7, 3, 5, 9], dtype=np.uint64), np.array([1, 0, 0, 1])).tolist()
     [1, 2, 0, 3]

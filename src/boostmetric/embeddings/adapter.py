@@ -13,7 +13,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from boostmetric._files import FileFormatError, load_arrays, save_arrays
-from boostmetric._validation import check_parameter, is_count, warn
+from boostmetric._validation import check_parameter, is_count, is_real, warn
 from boostmetric.data.labels import check_labels, single_labels
 from boostmetric.embeddings.query_side import nearest_documents
 from boostmetric.embeddings.report import Report, make_report
@@ -333,14 +333,28 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         try:
             L = arrays["components"]
             d, D = L.shape
+            side, strength = facts["side_"], facts["strength"]
+            is_valid = {
+                "side_": side in SIDES[1:],
+                "metric": facts["metric"] in METRICS,
+                "new_documents": isinstance(facts["new_documents"], bool),
+                "strength": strength is None or is_real(strength),
+                "message": isinstance(facts["message"], str),
+                "components": L.dtype.kind == "f"
+                and bool(np.isfinite(L).all())
+                and (d == D if side == "query" else 1 <= d <= D),
+            }
+            if not all(is_valid.values()):
+                invalid = ", ".join(name for name, valid in is_valid.items() if not valid)
+                raise ValueError(f"invalid {invalid}")
             adapter = cls(
-                facts["side_"],
+                side,
                 metric=facts["metric"],
                 n_components=d if d < D else None,
                 new_documents=facts["new_documents"],
             )
-            adapter.components_, adapter.side_ = L, facts["side_"]
-            adapter.strength_, adapter.message_ = facts["strength"], facts["message"]
+            adapter.components_, adapter.side_ = L, side
+            adapter.strength_, adapter.message_ = strength, facts["message"]
             adapter.n_features_in_ = D
             adapter._data = None
         except (KeyError, TypeError, ValueError) as error:

@@ -108,6 +108,7 @@ def boosted_metric(
         max_iter=MAX_DIRECTIONS,
         directions_per_step=BATCH if is_small and X.shape[1] >= 2 * BATCH else "auto",
         tol=0.0,
+        verify=False,  # the folds of the adapter verify its maps
         n_jobs=n_jobs,
     )
     with warnings.catch_warnings():

@@ -308,6 +308,8 @@ def _is_known(part: Training, search: Any) -> NDArray:
     """Whether a relevant document of each query is relevant to a query of the training part."""
     if not isinstance(part, Judged) or not isinstance(search, Search):
         return np.empty(0, dtype=bool)
+    if part.unseen:
+        return np.zeros(len(search.rows), dtype=bool)
     is_judged = np.zeros(search.grades.shape[1])
     is_judged[part.grades.indices] = 1
     return np.asarray(search.grades @ is_judged > 0)

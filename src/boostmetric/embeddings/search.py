@@ -11,8 +11,8 @@ from scipy.sparse import coo_array, csr_array, issparse
 from sklearn.utils import check_array, gen_batches
 
 from boostmetric._validation import warn
+from boostmetric.evaluation.knn import are_satisfied, best_scale
 from boostmetric.evaluation.ranking import normalized, positive_part, ranking_scores
-from boostmetric.metric import pair_distances
 from boostmetric.problem import Comparisons
 
 N_RESULTS = 10
@@ -73,7 +73,8 @@ IDENTITY = Maps.both(None)
 class Search:
     """Queries, documents and grades (see `ranking_scores`).
 
-    `rows` are the numbers of the queries among those that the user passed.
+    `rows` are the numbers of the queries among those that the user passed. `units` are numbers of
+    shape (n,): queries of the same unit are not independent. None stands for different numbers.
     """
 
     queries: NDArray
@@ -82,6 +83,7 @@ class Search:
     rows: NDArray
     metric: str = "cosine"
     exclude: csr_array | None = None
+    units: NDArray | None = None
 
     def scores(self, maps: Maps = IDENTITY) -> dict[str, NDArray]:
         """The measures of every query after the maps."""
@@ -97,20 +99,25 @@ class Search:
 
 @dataclass(frozen=True, eq=False)
 class Judge:
-    """Points and comparisons of them; the counterpart of `Search` if there is nothing to rank."""
+    """Points and comparisons of them; the counterpart of `Search` if there is nothing to rank.
+
+    `known` are the comparisons that were learned from. Distances have no unit, so gaps are relative
+    to the scale that suits these best.
+    """
 
     points: NDArray
     comparisons: Comparisons
+    known: Comparisons
     rows: NDArray
     metric: str = "cosine"
+    units: NDArray | None = None
 
     def scores(self, maps: Maps = IDENTITY) -> dict[str, NDArray]:
         """Whether each comparison is satisfied after the map."""
         points = maps.queries(self.points)
         points = normalized(points) if self.metric == "cosine" else points
-        squares = pair_distances(points, self.comparisons.pairs, squared=True)
-        margins = squares[self.comparisons.far] - squares[self.comparisons.near]
-        return {"satisfied": (margins > 0).astype(float)}
+        scale = best_scale(points, self.known)
+        return {"satisfied": are_satisfied(points, self.comparisons, scale).astype(float)}
 
 
 def as_vectors(X: ArrayLike, name: str, metric: str) -> NDArray:

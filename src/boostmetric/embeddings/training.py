@@ -7,7 +7,6 @@ identity to the farthest.
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from sklearn.model_selection import GroupKFold, KFold, ShuffleSplit, StratifiedKFold
 from sklearn.utils import gen_batches
 
 from boostmetric.embeddings.both_sides import (
@@ -28,6 +26,7 @@ from boostmetric.embeddings.both_sides import (
     root,
     second_moment,
 )
+from boostmetric.embeddings.folds import near_duplicates, take_turns
 from boostmetric.embeddings.query_side import SoftmaxProblem
 from boostmetric.embeddings.search import Judge, Maps, Search, own_documents, same_label
 from boostmetric.problem import Comparisons
@@ -42,6 +41,9 @@ RIDGES = (1.0, 0.3, 0.1, 0.03)
 """Ridges for `side="query"`. The range was set by five folds of Cranfield and SciFact, among 0.003
 to 1000: for queries whose documents were not judged in training, 0.3 is best on both. For the
 others, 0.03 is best on Cranfield, and 0.003 on SciFact, where 0.03 loses .014."""
+
+ONE_OF = 5
+"""With a single fold, a fifth is held out, or half of the classes."""
 
 MAX_EVALUATED = 2000
 MIN_EVALUATED = 500
@@ -61,7 +63,8 @@ class Training(ABC):
     """Options that all kinds of data share.
 
     `metric`, `side` ("both" or "query") and `n_components` are those of the adapter; `unseen` tells
-    to split documents or classes instead of queries.
+    that documents or classes are held out, too: neither the relevant nor the other documents of the
+    searches were learned from.
     """
 
     metric: str
@@ -106,11 +109,6 @@ class Training(ABC):
             None if self.n_components is None else axes_of(self.vectors)[: self.n_components]
         )
 
-    def _splits(self, n: int, n_folds: int) -> KFold | ShuffleSplit:
-        if n_folds == 1:
-            return ShuffleSplit(1, test_size=0.2, random_state=self.seed)
-        return KFold(min(n, n_folds), shuffle=True, random_state=self.seed)
-
     def _metric_maps(self, M: NDArray, strengths: Sequence[float]) -> list[Maps]:
         """Maps of both sides: the roots of M, moved toward the identity."""
         roots = [root(M, each) for each in strengths]
@@ -147,41 +145,42 @@ class Labeled(Training):
         return self.X
 
     def folds(self, n_folds: int) -> Iterator[tuple[Self, Search]]:
-        if self.unseen:
-            n_classes = len(np.unique(self.y))
-            folds = GroupKFold(
-                min(max(2, n_folds), n_classes), shuffle=True, random_state=self.seed
-            )
-            parts = list(folds.split(self.X, groups=self.y))[: max(1, n_folds)]
-        elif n_folds == 1:
-            parts = list(ShuffleSplit(1, test_size=0.2, random_state=self.seed).split(self.X))
+        groups = near_duplicates(self.X)
+        if self.unseen:  # whole classes: at least two in each fold, and two to learn from
+            n_parts = min(max(n_folds, 2), len(np.unique(self.y)) // 2)
+            sizes = np.bincount(self.y)[self.y]
+            units, held_out = self.y, take_turns(self.y, n_parts, self.seed, strata=-sizes)
         else:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # classes smaller than n_folds
-                folds = StratifiedKFold(n_folds, shuffle=True, random_state=self.seed)
-                parts = list(folds.split(self.X, self.y))
+            n_parts = n_folds if n_folds > 1 else ONE_OF
+            units, held_out = groups, take_turns(groups, n_parts, self.seed, strata=self.y)
         rng = np.random.default_rng(self.seed)
-        for train, test in parts:
-            test = np.sort(rng.permutation(test)[:MAX_EVALUATED])
-            yield self._part(train), self._search(train, test)
+        for fold in range(min(n_folds, n_parts) if n_parts > 1 else 0):
+            test = np.flatnonzero(held_out == fold)
+            train = np.flatnonzero((held_out != fold) & ~np.isin(groups, groups[test]))
+            queries = np.sort(rng.permutation(test)[:MAX_EVALUATED])
+            # New classes are searched among each other.
+            documents = test if self.unseen else train
+            own = np.searchsorted(documents, queries) if self.unseen else None
+            grades = same_label(self.y[queries], self.y[documents], own)
+            found = np.flatnonzero(np.diff(grades.indptr))
+            counts = np.bincount(self.y[train])
+            if len(found) and np.count_nonzero(counts) > 1 and counts.max() > 1:
+                rows = queries[found]
+                yield (
+                    self._part(train),
+                    Search(
+                        self.X[rows],
+                        self.X[documents],
+                        csr_array(grades[found]),
+                        self.rows[rows],
+                        self.metric,
+                        None if own is None else own_documents(own[found], len(documents)),
+                        units[rows],
+                    ),
+                )
 
     def _part(self, rows: NDArray) -> Self:
         return replace(self, X=self.X[rows], y=self.y[rows], rows=self.rows[rows])
-
-    def _search(self, train: NDArray, test: NDArray) -> Search:
-        """Test queries among the training vectors; new classes among all vectors but their own."""
-        if self.unseen:
-            own, n = test, len(self.X)
-            grades = same_label(self.y[test], self.y, own)
-            searched, exclude = self.X, own_documents(own, n)
-        else:
-            grades, searched, exclude = same_label(self.y[test], self.y[train]), self.X[train], None
-        found = np.flatnonzero(np.diff(grades.indptr))
-        exclude = None if exclude is None else csr_array(exclude[found])
-        kept = test[found]
-        return Search(
-            self.X[kept], searched, csr_array(grades[found]), self.rows[kept], self.metric, exclude
-        )
 
     def sample(self, share: float) -> Self:
         rng = np.random.default_rng(self.seed)
@@ -233,49 +232,47 @@ class Judged(Training):
     def folds(self, n_folds: int) -> Iterator[tuple[Self, Search]]:
         rng = np.random.default_rng(self.seed)
         n_ranked = min(MAX_EVALUATED, max(MIN_EVALUATED, MAX_RANKED // len(self.documents)))
-        queries = [
-            (
-                np.sort(rng.permutation(train)[:MAX_LEARNED]),
-                np.sort(rng.permutation(test)[:n_ranked]),
-            )
-            for train, test in self._splits(len(self.queries), n_folds).split(self.queries)
-        ]
-        judged = np.unique(self.grades.indices)
-        if not self.unseen:
-            for train, test in queries:
-                yield self._part(train), self._search(test, self.grades[test])
-            return
-        # New documents: training knows neither the queries nor the documents of a fold, and other
-        # relevant documents of its queries are left out of the ranking.
-        documents = self._splits(len(judged), len(queries)).split(judged)
-        for (train, test), (_, new) in zip(queries, documents, strict=True):
-            is_new = np.zeros(self.grades.shape[1])
-            is_new[judged[new]] = 1
-            known = self.grades.multiply(1 - is_new).tocsr()
-            found = self.grades.multiply(is_new).tocsr()
-            for each in (known, found):
-                each.eliminate_zeros()
+        n_parts = n_folds if n_folds > 1 else ONE_OF
+        units = near_duplicates(self.queries)
+        held_out = take_turns(units, n_parts, self.seed)
+        new_in = None
+        if self.unseen:
+            # Each document is new in one fold. Queries are held out with one of their relevant
+            # documents, and those held out with the same document are one unit.
+            documents = near_duplicates(self.documents)
+            is_judged = np.isin(documents, documents[self.grades.indices])
+            new_in = take_turns(documents, n_parts, self.seed, strata=is_judged)
+            entries = rng.integers(self.grades.indptr[:-1], self.grades.indptr[1:])
+            homes = self.grades.indices[entries[np.unique(units, return_index=True)[1][units]]]
+            units, held_out = documents[homes], new_in[homes]
+        for fold in range(n_folds):
             train, test = (
-                rows[np.diff(each.indptr)[rows] > 0]
-                for rows, each in ((train, known), (test, found))
+                np.sort(rng.permutation(np.flatnonzero(chosen))[:limit])
+                for chosen, limit in ((held_out != fold, MAX_LEARNED), (held_out == fold, n_ranked))
             )
-            if len(train) and len(test):
-                part = replace(self, grades=csr_array(known))._part(train)
-                yield part, self._search(test, found[test], csr_array(known[test]))
+            part = self._part(train, None if new_in is None else new_in != fold)
+            rest = self._part(test, None if new_in is None else new_in == fold)
+            has_irrelevant = np.diff(part.grades.indptr) < len(part.documents)
+            if has_irrelevant.any() and rest.n_units:
+                search = Search(rest.queries, rest.documents, rest.grades, rest.rows, self.metric)
+                yield part, replace(search, units=units[np.searchsorted(self.rows, rest.rows)])
 
-    def _part(self, rows: NDArray) -> Self:
+    def _part(self, rows: NDArray, is_kept: NDArray | None = None) -> Self:
+        """Some queries and documents (None: all), without queries that have nothing relevant."""
+        grades, documents, nearest = self.grades[rows], self.documents, self.nearest
+        if is_kept is not None:
+            grades, documents = grades[:, is_kept], documents[is_kept]
+            if nearest is not None:
+                position = np.where(is_kept, np.cumsum(is_kept) - 1, -1)
+                nearest = np.where(nearest < 0, -1, position[nearest])
+        found = np.flatnonzero(np.diff(grades.indptr))
         return replace(
             self,
-            queries=self.queries[rows],
-            grades=csr_array(self.grades[rows]),
-            rows=self.rows[rows],
-            nearest=None if self.nearest is None else self.nearest[rows],
-        )
-
-    def _search(self, test: NDArray, grades: csr_array, exclude: csr_array | None = None) -> Search:
-        rows = self.rows[test]
-        return Search(
-            self.queries[test], self.documents, csr_array(grades), rows, self.metric, exclude
+            queries=self.queries[rows[found]],
+            documents=documents,
+            grades=csr_array(grades[found]),
+            rows=self.rows[rows[found]],
+            nearest=None if nearest is None else nearest[rows[found]],
         )
 
     def sample(self, share: float) -> Self:
@@ -338,9 +335,30 @@ class Compared(Training):
         return self.X
 
     def folds(self, n_folds: int) -> Iterator[tuple[Self, Judge]]:
-        for train, test in self._splits(self.n_units, n_folds).split(self.comparisons.near):
-            part = replace(self, comparisons=self.comparisons[train])
-            yield part, Judge(self.X, self.comparisons[test], test, self.metric)
+        compared, groups = self.comparisons, near_duplicates(self.X)
+        # 1) numbers of the pairs, -1 for a point with itself
+        pairs = np.sort(groups[compared.pairs], axis=1)
+        numbers = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
+        numbers[pairs[:, 0] == pairs[:, 1]] = -1
+        near, far = numbers[compared.near], numbers[compared.far]
+        # 2) a unit is the point that both pairs have in common, or else a pair
+        units = len(groups) + np.where(near >= 0, near, far)
+        for point in pairs[compared.near].T:
+            is_common = (point[:, None] == pairs[compared.far]).any(axis=1)
+            is_common &= (near >= 0) & (far >= 0)
+            units[is_common] = point[is_common]
+        held_out = take_turns(units, n_folds if n_folds > 1 else ONE_OF, self.seed)
+        for fold in range(n_folds):
+            test = np.flatnonzero(held_out == fold)
+            # What is stated about the same pair for another point is not new.
+            is_stated = np.zeros(len(compared), dtype=bool)
+            for each in (near, far):
+                is_stated |= (each >= 0) & np.isin(each, each[test])
+            train = np.flatnonzero((held_out != fold) & ~is_stated)
+            if len(train) and len(test):
+                known = compared[train]
+                judge = Judge(self.X, compared[test], known, test, self.metric, units[test])
+                yield replace(self, comparisons=known), judge
 
     def sample(self, share: float) -> Self:
         rng = np.random.default_rng(self.seed)

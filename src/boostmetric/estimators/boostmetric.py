@@ -136,10 +136,11 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         Whether the learned metric is compared with the starting one, which is kept if it is better
         (`errors_`). "passes" only drops a pass that makes the leave-one-out error of the training
         points worse by more than two standard errors, which is nearly free. True also compares the
-        errors on data that were not used, with at most 1,000 points: two halves, each learned from
-        the other (of the comparisons, without labels). With more points, it compares the
-        leave-one-out errors, unless the starting metric is no better than chance. Dask collections,
-        warm starts and fits with early stopping are not verified.
+        errors on data that were not used, with at most 1,000 points: two halves, from each of which
+        one pass is learned (of the comparisons, without labels). With more points, it compares the
+        leave-one-out errors, unless the starting metric is no better than chance. The start is kept
+        if it is better by more than one standard error, or if halves show nothing better than
+        random labels. Dask collections, warm starts and fits with early stopping are not verified.
     early_stopping : bool, default=False
         Whether to hold out data and keep the metric with the lowest held-out error: the error of
         the `n_neighbors` nearest neighbors if there are labels (for multilabel targets, the share
@@ -196,8 +197,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         where a tie among classes counts as a random choice (without labels, the fraction of
         violated comparisons); "gain", the difference, and "gain_standard_error"; "n_queries", the
         number of points or comparisons; and "measure", "halves" or "leave-one-out". The latter is
-        too optimistic for the learned metric. With "halves", both errors are those of metrics that
-        were learned from half of the data. If the start was kept, `components_` is the start, and
+        too optimistic for the learned metric. With "halves", the errors are those of a pass that
+        learned from half of the data. If the start was kept, `components_` is the start, and
         "learned", `history_` and `status_` describe what was learned. Absent if nothing was
         verified.
     init_ : str, array or None
@@ -403,17 +404,17 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
     ) -> Verification | None:
         """Compare the passes with the start."""
 
-        def learn(part: TrainingData, n_passes: int) -> list[Points | None]:
-            """Return the components of the start and after each pass."""
+        def learn(part: TrainingData) -> list[Points | None]:
+            """Return the components of the start, and after a pass if it has directions."""
             base = starting_transformation(
                 self.init_, part.points, part.labels, part.weights, settings.n_components
             )
             base = None if base is None else base.astype(part.points.dtype)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about a part of the data
-                again = replace(settings, n_passes=n_passes)
+                once = replace(settings, n_passes=1)
                 try:
-                    learned = run_passes(part, base, again, engine, SilentMonitor()).done
+                    learned = run_passes(part, base, once, engine, SilentMonitor()).done
                 except NotANumberError:  # there are values that the whole data do not have
                     learned = []
             nonempty = [done.metric for done in learned if done.outcome.metric.n_directions]
@@ -422,7 +423,7 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         found, only_passes = None, settings.verify == "passes"
         if check is None:
             if not only_passes:
-                found = verify_on_halves(data, None, 1, learn, seed)
+                found = verify_on_halves(data, None, learn, seed)
         else:
             errors = passes.errors
             if settings.n_components is not None:
@@ -440,13 +441,13 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
             if needs_halves and not only_passes:
                 # A start that was computed from the labels has leave-one-out errors that are too
                 # low, so at least one pass is compared with it.
-                found = verify_on_halves(data, check, max(1, n_kept), learn, seed) or found
+                on_halves = verify_on_halves(data, check, learn, seed)
+                if on_halves is not None:
+                    found = replace(on_halves, n_kept=on_halves.n_kept * max(1, found.n_kept))
         if is_interrupted():
             return None
         if found is not None:
-            k = 3 if check is None else check.n_neighbors
-            error = "fraction of violated comparisons" if check is None else f"{k}-NN error"
-            message = found.message(error)
+            message = found.message(0 if check is None else check.n_neighbors)
             if found.n_kept == 0:
                 warn(message)
             if settings.verbose:

@@ -101,7 +101,8 @@ class BoostMetricCV(LearnedMetric):
     cv : int, splitter or iterable, default=3
         Number of folds, or splits as in scikit-learn. With labels, each of the folds contains the
         same share of every class, and equal points of a class are in the same fold; classes of
-        which a fold would leave fewer than two points are never held out. Without labels, folds
+        which a fold would leave fewer than two points are never held out. If most points are of
+        such classes, folds consist of whole classes. Without labels, folds
         consist of comparisons, not of points: the score estimates how well the metric predicts
         other comparisons of the same points. If nothing can be held out, the first candidate is
         used, with a warning.
@@ -279,7 +280,7 @@ class BoostMetricCV(LearnedMetric):
         # The listener that has interrupted the search would also end this fit.
         with listening(lambda progress: False) if is_over else nullcontext():
             rows = self._learn_average(groups, data)
-        rows = self._verify(rows, search, data, check)
+        rows = self._verify(rows, search, data, check, int(n_neighbors))
         facts = {
             "best_params": self.best_params_,
             "best_score": self.best_score_,
@@ -390,7 +391,7 @@ class BoostMetricCV(LearnedMetric):
                     break
                 seconds = time.perf_counter() - began
                 found = held_out_errors(data, rest, held_out, learned, n_neighbors, seed)
-                search.keep(fold, number, found.values, found.weights, seconds)
+                search.keep(fold, number, found, seconds)
                 save()
                 if self.verbose:
                     logger.info(
@@ -448,6 +449,7 @@ class BoostMetricCV(LearnedMetric):
         search: Search,
         data: TrainingData,
         check: LeaveOneOut | None,
+        n_neighbors: int,
     ) -> NDArray:
         """Set `errors_`, and return the best start if the final metric is worse than that.
 
@@ -461,8 +463,8 @@ class BoostMetricCV(LearnedMetric):
         start, learned = (
             int(np.nanargmax(np.where(which, scores, np.nan))) for which in (is_start, ~is_start)
         )
-        errors = [search.errors_of(number) for number in (start, learned)]
-        verified = Verification.of(errors, "cross-validation", needs_evidence=False)
+        errors = search.errors_of([start, learned])
+        verified = Verification.of(errors, "cross-validation", needs_evidence=True)
         self.errors_ = verified.as_dict()
         if all(each.get("shrinkage", 0) == 1 for each in self.averaged_params_):
             return rows
@@ -474,14 +476,18 @@ class BoostMetricCV(LearnedMetric):
             else check.errors(data.points @ each.T)
             for each in (base, rows)
         )
-        if not is_worse(after, before, PREFER_SIMPLER):
+        if verified.is_chance:
+            message = verified.message(0 if check is None else n_neighbors)
+        elif is_worse(after, before, PREFER_SIMPLER):
+            message = (
+                "The metric learned from all data is worse than the best starting metric on the "
+                f"training points ({100 * after.values.mean():.1f} and "
+                f"{100 * before.values.mean():.1f} % errors); the starting metric "
+                f"{params[start]} is kept."
+            )
+        else:
             return rows
-        warn(
-            "The metric learned from all data is worse than the best starting metric on the "
-            f"training points ({100 * after.values.mean():.1f} and "
-            f"{100 * before.values.mean():.1f} % errors); the starting metric {params[start]} is "
-            "kept."
-        )
+        warn(message)
         self.averaged_params_ = [params[start]]
         return base
 
@@ -492,7 +498,8 @@ class BoostMetricCV(LearnedMetric):
         if "shrinkage" in params:
             shrinkage = float(params.pop("shrinkage"))
         if is_auto(init):
-            init, _ = choose_init(points, data.labels, data.weights, data.comparisons, self.n_jobs)
+            arguments = points, data.labels, data.weights, data.comparisons, self.n_jobs
+            init, _ = choose_init(*arguments, seed_of(self.random_state))
         base = starting_transformation(init, points, data.labels, data.weights)
         base = None if base is None else base.astype(points.dtype)
         if shrinkage == 1:

@@ -21,7 +21,7 @@ MAX_LAG_TO_AVERAGE, MAX_LAG_TO_CONTINUE = 1.0, 2.0
 and on the first fold, to be evaluated on the other folds. On 23 datasets, the results are the same
 if all are evaluated on all folds."""
 
-KIND, FORMAT_VERSION = "cv checkpoint", 2
+KIND, FORMAT_VERSION = "cv checkpoint", 3
 
 
 class Search:
@@ -32,6 +32,7 @@ class Search:
     splits : for each fold, the points (or comparisons) to learn from, and those held out
     errors : for each fold, an array of shape (candidates, k) with the error of each held-out point
         that was classified, or of each comparison; empty if no candidate has been evaluated
+    chance : for each fold, the errors of a metric that says nothing, of the same shape
     weights : for each fold, the weights of these points or comparisons, of shape (k,)
     seconds : array of shape (candidates, folds), durations of the fits, NaN if unknown
     """
@@ -39,6 +40,7 @@ class Search:
     def __init__(self, splits: list[Split], n_candidates: int) -> None:
         self.splits = splits
         self.errors = [np.empty((n_candidates, 0)) for _ in splits]
+        self.chance = [np.empty((n_candidates, 0)) for _ in splits]
         self.weights = [np.empty(0) for _ in splits]
         self.seconds = np.full((n_candidates, len(splits)), np.nan)
 
@@ -64,26 +66,28 @@ class Search:
             for fold in folds
         ]))  # fmt: skip
 
-    def errors_of(self, number: int) -> Errors:
-        """Return the errors of a candidate on the folds that decide."""
-        folds = self.compared_folds()
-        values = np.concatenate([self.errors[fold][number] for fold in folds])
+    def errors_of(self, numbers: Sequence[int]) -> list[Errors]:
+        """Return the errors of candidates on the folds on which all of them were evaluated."""
+        folds = np.flatnonzero(np.isfinite(self.seconds[list(numbers)]).all(axis=0))
         weights = np.concatenate([self.weights[fold] for fold in folds])
-        return Errors(values, np.full(len(values), np.nan), weights)
+        values, chance = (
+            np.concatenate([of_folds[fold][list(numbers)] for fold in folds], axis=1)
+            for of_folds in (self.errors, self.chance)
+        )
+        return [Errors(*each, weights) for each in zip(values, chance, strict=True)]
 
     def missing(self) -> list[tuple[int, int]]:
         """Folds and candidates to evaluate. All candidates of a fold come before the next."""
         unknown = np.isnan(self.seconds) & self.is_continued[:, None]
         return [(int(fold), int(number)) for fold, number in np.argwhere(unknown.T)]
 
-    def keep(
-        self, fold: int, number: int, errors: NDArray, weights: NDArray, seconds: float
-    ) -> None:
+    def keep(self, fold: int, number: int, found: Errors, seconds: float) -> None:
         """Add the errors of a candidate on a fold."""
         if len(self.weights[fold]) == 0:
-            self.weights[fold] = weights
-            self.errors[fold] = np.full((len(self.seconds), len(weights)), np.nan)
-        self.errors[fold][number] = errors
+            self.weights[fold] = found.weights
+            for of_folds in (self.errors, self.chance):
+                of_folds[fold] = np.full((len(self.seconds), len(found.weights)), np.nan)
+        self.errors[fold][number], self.chance[fold][number] = found.values, found.chance
         self.seconds[number, fold] = seconds
 
     def remaining_seconds(self) -> float:
@@ -101,6 +105,7 @@ class Search:
             folds = range(self.seconds.shape[1])
             self.splits = [(arrays[f"train{k}"], arrays[f"test{k}"]) for k in folds]
             self.errors = [arrays[f"errors{k}"] for k in folds]
+            self.chance = [arrays[f"chance{k}"] for k in folds]
             self.weights = [arrays[f"weights{k}"] for k in folds]
 
     def save(
@@ -111,7 +116,8 @@ class Search:
         arrays: dict[str, NDArray] = {"seconds": self.seconds}
         for k, (train, test) in enumerate(self.splits):
             arrays |= {f"train{k}": train, f"test{k}": test}
-            arrays |= {f"errors{k}": self.errors[k], f"weights{k}": self.weights[k]}
+            arrays |= {f"errors{k}": self.errors[k], f"chance{k}": self.chance[k]}
+            arrays |= {f"weights{k}": self.weights[k]}
         save_state(path, KIND, FORMAT_VERSION, facts, arrays)
 
     def results(self, candidates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

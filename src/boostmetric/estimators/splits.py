@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 
 from boostmetric.data.labels import Labels
 from boostmetric.data.points import Points, content_hashes, distinct_points
-from boostmetric.data.samples import class_order
+from boostmetric.data.samples import turns_of
 from boostmetric.estimators.initial import distinct_rows
 from boostmetric.estimators.training_data import TrainingData
 from boostmetric.evaluation.knn import (
@@ -52,9 +52,10 @@ def draw_splits(data: TrainingData, n_folds: int, seed: int = 0) -> list[Split]:
 
     Equal points with equal labels are in the same fold, and so are equal comparisons. Never held
     out are weights of 0, and points of classes (or with a label) of which fewer than two distinct
-    points would be left. Empty if nothing can be held out.
+    points would be left. If these are more than half of the points, the folds consist of whole
+    classes instead. Empty if nothing can be held out.
     """
-    # 1) groups of rows that stay together, in the order in which the folds take turns
+    # 1) groups of rows that stay together, and their turns
     if data.labels is None:
         assert data.comparisons is not None
         weights = data.comparisons.weights
@@ -62,7 +63,8 @@ def draw_splits(data: TrainingData, n_folds: int, seed: int = 0) -> list[Split]:
         _, groups = np.unique(hashes, return_inverse=True)
         groups = groups.reshape(-1)
         counted = np.ones(len(groups), dtype=bool) if weights is None else weights > 0
-        order = np.unique(groups[counted])
+        chosen = np.unique(groups[counted])
+        turns = np.arange(len(chosen))
     else:
         labels = Labels.of(data.labels)
         counted = labels.labeled if data.weights is None else labels.labeled & (data.weights > 0)
@@ -71,20 +73,24 @@ def draw_splits(data: TrainingData, n_folds: int, seed: int = 0) -> list[Split]:
         counts = labels[first[present]].counts()
         is_scarce = counts - np.ceil(counts / n_folds) < 2
         scarce_sets = labels.sets @ is_scarce.astype(np.intp) > 0
-        order = present[~scarce_sets[labels.codes[first[present]]]]
+        chosen = present[~scarce_sets[labels.codes[first[present]]]]
+        # Each fold needs two classes with several points, to tell them apart.
+        n_several = int(np.sum(counts > 1))
+        are_whole = 2 * len(chosen) < len(present) and n_several >= 2 * n_folds
+        chosen = present if are_whole else chosen
         # Of these points only, so that weights are equivalent to duplicates.
-        order = order[np.argsort(first[order])]
-        hashes = content_hashes(data.points, seed, first[order])
-        order = order[class_order(hashes, labels.codes[first[order]])]
+        chosen = chosen[np.argsort(first[chosen])]
+        hashes = content_hashes(data.points, seed, first[chosen])
+        turns = turns_of(hashes, labels.codes[first[chosen]], whole_classes=are_whole)
     # 2) folds
-    if len(order) < 2:
+    if len(chosen) < 2:
         return []
     folds = np.full(int(groups.max()) + 1, -1)
-    folds[order] = np.arange(len(order)) % n_folds
+    folds[chosen] = turns % n_folds
     held_out = np.where(counted, folds[groups], -1)
     return [
         (np.flatnonzero(held_out != k), np.flatnonzero(held_out == k))
-        for k in range(min(n_folds, len(order)))
+        for k in range(min(n_folds, len(chosen)))
     ]
 
 
@@ -133,8 +139,8 @@ def held_out_errors(
 ) -> Errors:
     """Return the errors of a metric on held-out data.
 
-    Points are classified by those of `rest`, at most `MAX_QUERIES` of them; comparisons are
-    satisfied or not.
+    Points are classified by those of `rest`, or by each other if they are of several classes and
+    `rest` has none of them, at most `MAX_QUERIES` of them; comparisons are satisfied or not.
 
     Parameters
     ----------
@@ -161,10 +167,14 @@ def held_out_errors(
     assert rest.weights is not None
     others = np.flatnonzero(rest.weights > 0)
     if data.labels.ndim == 1:  # a weight of 2 is equivalent to a duplicate
+        classes = np.unique(data.labels[held_out])
+        if len(classes) > 1 and not np.isin(classes, data.labels[others]).any():
+            rest = subset(data, held_out)
+            assert rest.weights is not None
         others, _ = distinct_rows(data.points, data.labels, rest.weights)
     order = np.argsort(content_hashes(data.points, seed)[held_out], kind="stable")
     queries = held_out[order[:MAX_QUERIES]]
     rows = nearest_references(comparable(images), queries, others, n_neighbors)
-    votes = data.labels, rows, data.labels[queries]
+    values = neighbor_errors(data.labels, rows, data.labels[queries])
     weights = np.ones(len(queries)) if data.weights is None else data.weights[queries]
-    return Errors(neighbor_errors(*votes), chance_errors(*votes), weights)
+    return Errors(values, chance_errors(data.labels, rows, data.labels[others]), weights)

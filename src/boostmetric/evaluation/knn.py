@@ -136,8 +136,8 @@ def neighbor_errors(known: Any, rows: NDArray, truth: Any) -> NDArray:
     return np.asarray(1 - np.mean(like, axis=0))
 
 
-def chance_errors(known: Any, rows: NDArray, truth: Any) -> NDArray:
-    """Return the expected errors if the queries had labels of each other; see `neighbor_errors`.
+def chance_errors(known: Any, rows: NDArray, drawn: Any) -> NDArray:
+    """Return expected errors if labels of queries were drawn from `drawn`; see `neighbor_errors`.
 
     Neighbors that say nothing about the labels have these errors on average.
 
@@ -150,12 +150,12 @@ def chance_errors(known: Any, rows: NDArray, truth: Any) -> NDArray:
     if known.ndim == 1:
         neighbors = known[rows]
         is_winner, votes, n_winners = _votes(neighbors)
-        classes, counts = np.unique(truth, return_counts=True)
+        classes, counts = np.unique(drawn, return_counts=True)
         position = np.minimum(np.searchsorted(classes, neighbors), len(classes) - 1)
-        shares = np.where(classes[position] == neighbors, counts[position] / len(truth), 0)
+        shares = np.where(classes[position] == neighbors, counts[position] / len(drawn), 0)
         return np.asarray(1 - (is_winner / votes * shares).sum(axis=1) / n_winners)
     # The probability of no common label, as if labels were independent.
-    frequencies = np.minimum(truth.sum(axis=0) / truth.shape[0], 1 - 1e-12)
+    frequencies = np.minimum(drawn.sum(axis=0) / drawn.shape[0], 1 - 1e-12)
     return np.asarray(np.exp(known @ np.log1p(-frequencies))[rows].mean(axis=1))
 
 

@@ -18,6 +18,7 @@ partial sums are added in their order, so results do not depend on the number of
 from __future__ import annotations
 
 import math
+from copy import copy
 from functools import reduce
 from typing import Any
 
@@ -110,17 +111,12 @@ class ComparisonOperator(Operator):
         pair = np.empty(P, dtype=np.int32)
         pair[by_row] = np.arange(P, dtype=np.int32)
         self.X: Points = X[order] if is_centered else centered(X, order)
-        self.exponent = binary_exponent(self.X) if exponent is None else exponent
-        if abs(self.exponent) > MAX_EXPONENT:
-            raise ValueError(
-                f"The values of X differ by {math.ldexp(1.0, self.exponent):.0e}; their squares "
-                "are out of the range of float64. Scale X."
-            )
-        if self.exponent:
-            if self.X is X:  # `centered` does not always copy a sparse array
-                self.X = X.copy()
-            scale(self.X, -self.exponent)
-            self.unit = 4.0**self.exponent
+        self.exponent = 0
+        if exponent is None:
+            exponent = binary_exponent(self.X)
+        if exponent:
+            # `centered` does not always copy a sparse array.
+            self._divide(self.X.copy() if self.X is X else self.X, exponent)
         # 2) the structure of H in CSR form: the diagonal first in each row, followed by the pairs
         self._i, self._j = (ends[:, side].take(by_row) for side in (0, 1))
         del ends, by_row
@@ -142,6 +138,26 @@ class ComparisonOperator(Operator):
         transpose = E.T.tocsr()
         del E
         self.adjoint = [transpose[part] for part in self.measure_chunks]
+
+    def _divide(self, points: Points, exponent: int) -> None:
+        """Use the given copy of the points, divided by 2**exponent."""
+        self.exponent += exponent
+        if abs(self.exponent) > MAX_EXPONENT:
+            # The power itself may overflow.
+            size = self.exponent * math.log10(2)
+            raise ValueError(
+                f"The values of X differ by 1e{size:+.0f}; their squares are out of the range of "
+                "float64. Scale X."
+            )
+        scale(points, -exponent)
+        self.X, self.unit = points, 4.0**self.exponent
+
+    def normalized(self) -> ComparisonOperator:
+        if not (exponent := binary_exponent(self.X)):
+            return self
+        operator = copy(self)
+        operator._divide(self.X.copy(), exponent)
+        return operator
 
     def scatter(self, duals: NDArray) -> NDArray | LinearOperator:
         """Â = Σ_r u_r·A_r = XᵀLX, a matrix, or a LinearOperator if D is large.

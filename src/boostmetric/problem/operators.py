@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,7 +33,11 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_array, eye_array, issparse, vstack
 from scipy.sparse.linalg import LinearOperator
 
+from boostmetric.data.points import binary_exponent, scale
 from boostmetric.metric import Metric
+
+MAX_UNIT_EXPONENT = 1000
+"""Limit of the exponent of a unit: coefficients of M are multiplied by it, in float64."""
 
 
 class Operator(ABC):
@@ -109,8 +114,22 @@ class Operator(ABC):
 
         Used to precondition the optimization of factors of M and to estimate rounding errors.
         """
-        probe = np.random.default_rng(0).standard_normal(self.n_features).astype(self.dtype)
-        return float(duals @ np.abs(self.responses(probe))) * np.eye(self.n_features)
+        return float(duals @ np.abs(self._probe_responses())) * np.eye(self.n_features)
+
+    def normalized(self) -> Operator:
+        """The matrices divided by a power of two, so that their entries are about 1.
+
+        Squares of the entries of M then neither overflow nor underflow, and fits of matrices in
+        different units take the same steps, because scaling by a power of two is exact.
+        """
+        responses = self._probe_responses()
+        exponent = binary_exponent(responses) if np.isfinite(responses).all() else 0
+        return DividedOperator(self, exponent) if exponent else self
+
+    def _probe_responses(self) -> NDArray:
+        """Responses to a fixed random direction."""
+        probe = np.random.default_rng(0).standard_normal(self.n_features)
+        return self.responses(probe.astype(self.dtype))
 
     def _weighted_responses(self, directions: NDArray, factors: NDArray) -> NDArray:
         """Σ_d factors_d·v_dᵀA_r v_d, of shape (m,)."""
@@ -189,6 +208,13 @@ class StackOperator(Operator):
         """The diagonal matrix of Σ_r u_r·Σ_j |A_r|_ij, which exceeds Σ_r u_r·|A_r|."""
         return np.diag(duals @ self._row_sums)
 
+    def normalized(self) -> StackOperator:
+        operator, exponent = copy(self), binary_exponent(self._flat)
+        operator._flat = divided(self._flat, exponent)
+        operator._row_sums = divided(self._row_sums, exponent)
+        operator.unit = self.unit * unit_of(exponent)
+        return operator
+
 
 class LowRankOperator(Operator):
     """A_r = Σ_k s_rk·f_rk·f_rkᵀ, a sum of few rank-one matrices of either sign.
@@ -248,6 +274,71 @@ class LowRankOperator(Operator):
         weights = (duals[:, None] * np.abs(self._signs)).ravel().astype(self.dtype)
         return (self._rows * weights[:, None]).T @ self._rows
 
+    def normalized(self) -> LowRankOperator:
+        operator = copy(self)
+        length, sign = binary_exponent(self._rows), binary_exponent(self._signs)
+        operator._rows, operator._signs = divided(self._rows, length), divided(self._signs, sign)
+        operator.unit = self.unit * unit_of(2 * length + sign)
+        return operator
+
+
+class DividedOperator(Operator):
+    """The matrices of another operator, divided by 2**exponent."""
+
+    def __init__(self, operator: Operator, exponent: int) -> None:
+        super().__init__(operator.n_matrices, operator.n_features, operator.dtype)
+        self.operator, self.exponent = operator, exponent
+        self.unit = operator.unit * unit_of(exponent)
+        self.chunks, self.measure_chunks = operator.chunks, operator.measure_chunks
+        self.expansion, self.adjoint = operator.expansion, operator.adjoint
+
+    @property
+    def is_dense(self) -> bool:
+        return self.operator.is_dense
+
+    def scatter(self, duals: NDArray) -> NDArray | LinearOperator:
+        scatter = self.operator.scatter(duals)
+        if isinstance(scatter, np.ndarray):
+            return divided(scatter, self.exponent)
+        return symmetric_operator(
+            lambda V: divided(scatter @ V, self.exponent), self.n_features, self.dtype
+        )
+
+    def scatter_matrix(self, duals: NDArray) -> NDArray:
+        return divided(self.operator.scatter_matrix(duals), self.exponent)
+
+    def absolute_scatter(self, duals: NDArray) -> NDArray:
+        return divided(self.operator.absolute_scatter(duals), self.exponent)
+
+    def responses(self, direction: NDArray) -> NDArray:
+        return divided(self.operator.responses(direction), self.exponent)
+
+    def measures(self, directions: NDArray) -> NDArray:
+        return divided(self.operator.measures(directions), self.exponent)
+
+    def values(self, metric: Metric) -> NDArray:
+        return divided(self.operator.values(metric), self.exponent)
+
+    def values_of(self, matrix: NDArray) -> NDArray:
+        return divided(self.operator.values_of(matrix), self.exponent)
+
+
+def divided(values: Any, exponent: int) -> Any:
+    """Return an array, dense or sparse, divided by 2**exponent."""
+    quotient = values.copy()
+    scale(quotient, -exponent)
+    return quotient
+
+
+def unit_of(exponent: int) -> float:
+    """Return 2**exponent; raise a ValueError if coefficients of M would overflow in this unit."""
+    if abs(exponent) > MAX_UNIT_EXPONENT:
+        raise ValueError(
+            f"The entries of the matrices A_r are about 2**{exponent}, out of the range of "
+            f"2**{-MAX_UNIT_EXPONENT} to 2**{MAX_UNIT_EXPONENT}. Scale the matrices."
+        )
+    return 2.0**exponent
+
 
 def symmetric_operator(
     product: Callable[[NDArray], NDArray], size: int, dtype: np.dtype
@@ -293,12 +384,14 @@ def check_operator(operator: Operator) -> None:
     image, other = scatter @ x, scatter @ z
     if not (np.isfinite(image).all() and np.isfinite(responses).all()):
         raise ValueError(f"{name} returns numbers that are not finite.")
-    tolerance = np.sqrt(np.finfo(dtype).eps) * D * (np.linalg.norm(image) + np.linalg.norm(other))
-    if abs(z @ image - x @ other) > tolerance:
+    # Relative to the largest number, because squares might overflow or underflow.
+    exponent = max(map(binary_exponent, (image, other, responses)))
+    Gx, Gz, h = (divided(each, exponent) for each in (image, other, responses))
+    tolerance = np.sqrt(np.finfo(dtype).eps) * D * (np.linalg.norm(Gx) + np.linalg.norm(Gz))
+    if abs(z @ Gx - x @ Gz) > tolerance:
         raise ValueError(f"{name}.scatter is not symmetric: every A_r must be.")
-    total = float(duals @ responses)
-    if abs(total - float(x @ image)) > tolerance + 1e-3 * float(duals @ np.abs(responses)):
+    if abs(float(duals @ h - x @ Gx)) > tolerance + 1e-3 * float(duals @ np.abs(h)):
         raise ValueError(
-            f"{name} is inconsistent: for random u and v, sum(u * responses(v)) is {total:g}, "
-            f"but v @ scatter(u) @ v is {float(x @ image):g}."
+            f"{name} is inconsistent: for random u and v, sum(u * responses(v)) is "
+            f"{duals @ responses:g}, but v @ scatter(u) @ v is {x @ image:g}."
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+from scipy.sparse.linalg import LinearOperator
 
 from boostmetric.metric import fix_signs
 
@@ -77,8 +77,8 @@ def leading_eigenpairs(
     """The k largest eigenvalues of A, decreasing, and their unit eigenvectors as columns (D, k).
 
     Signs are fixed so that each column's largest entry is positive. A matrix is decomposed by
-    LAPACK, in float64. For an operator, or a matrix if `accuracy` is given, ARPACK's restarted
-    Lanczos iteration is used. If it does not converge, the matrix of the operator is formed by D
+    LAPACK, in float64. For an operator, or a matrix if `accuracy` is given, the restarted Lanczos
+    iteration is used. If it does not converge, the matrix of the operator is formed by D
     products and decomposed by LAPACK, or approximated if it is too large.
 
     Parameters
@@ -165,23 +165,58 @@ def _start_vectors(size: int, k: int) -> NDArray:
 def _lanczos(
     A: NDArray | LinearOperator, k: int, accuracy: float | None
 ) -> tuple[NDArray, NDArray] | None:
-    """The k leading eigenpairs by ARPACK; None if it does not converge."""
+    """The k leading eigenpairs by the Lanczos iteration; None if it does not converge.
+
+    This is the thick-restart variant (Wu and Simon 2000), which takes as many products as ARPACK.
+    ARPACK continues from a random vector if the Krylov space is invariant, as it is for data with
+    constant features, so its results are not reproducible.
+    """
     dtype, size = A.dtype, A.shape[0]
+    eps = float(np.finfo(dtype).eps)
     # The relative error of an eigenvalue is the square of that of its eigenvector.
-    tol = max(1e-6, float(np.finfo(dtype).eps ** 0.75)) if accuracy is None else accuracy
-    start = _start_vectors(size, 1)[:, 0].astype(dtype)
-    try:
-        values, vectors = eigsh(A, k=k, which="LA", v0=start, tol=tol)
-    except ArpackError:
-        return None
-    order = np.argsort(values)[::-1]
-    values, vectors = values[order], vectors[:, order]
-    # ARPACK may return a vector that is not an eigenvector if it stagnates.
-    images = np.column_stack([A @ vector for vector in vectors.T])
-    residuals = np.linalg.norm(images - values * vectors, axis=0)
-    scales = np.abs(values)
+    tol = max(1e-6, eps**0.75) if accuracy is None else accuracy
+    smallest_scale = 0.0
     if accuracy is None:  # the error of an eigenvalue near 0 is relative to the others
         even = np.full(size, size**-0.5, dtype=dtype)
-        scales = np.maximum(scales, np.linalg.norm(A @ even))
-    near = max(tol, np.sqrt(np.finfo(dtype).eps)) * scales
-    return (values, vectors) if (residuals <= 2 * near).all() else None
+        smallest_scale = float(np.linalg.norm(A @ even))
+    width = min(size, max(2 * k + 1, 20))  # as many vectors as ARPACK stores
+    max_products = max(500, 2 * size)  # forming the matrix takes D products
+    rng = np.random.default_rng(0)
+    basis, images = (np.empty((size, width), dtype=dtype, order="F") for _ in range(2))
+    vector = _start_vectors(size, 1)[:, 0].astype(dtype)
+    n_kept = n_products = 0
+    largest = 0.0  # a lower bound of the norm of A
+    while True:
+        # 1) extend the basis by the Krylov space of the vector, or by a fixed random vector if the
+        # space of the basis is invariant
+        for j in range(n_kept, width):
+            vector = _orthogonal_part(vector, basis[:, :j])
+            if np.linalg.norm(vector) <= 16 * eps * largest:
+                random = rng.standard_normal((size,)).astype(dtype)
+                vector = _orthogonal_part(random, basis[:, :j])
+            basis[:, j] = vector / np.linalg.norm(vector)
+            images[:, j] = vector = A @ basis[:, j]
+            largest = max(largest, float(np.linalg.norm(vector)))
+        n_products += width - n_kept
+        vector = _orthogonal_part(vector, basis)
+        # 2) the leading eigenpairs within the basis, which replace it
+        n_kept = (width + k) // 2
+        values, within = eigh((basis.T @ images).astype(np.float64))
+        values, within = values[::-1][:n_kept], within[:, ::-1][:, :n_kept].astype(dtype)
+        basis[:, :n_kept], images[:, :n_kept] = basis @ within, images @ within
+        # 3) their residuals
+        values, vectors = values[:k], basis[:, :k]
+        residuals = np.linalg.norm(images[:, :k] - values * vectors, axis=0)
+        scales, rounding = np.maximum(np.abs(values), smallest_scale), 64 * eps * largest
+        if (residuals <= np.maximum(tol * scales, rounding)).all():
+            return values, vectors
+        if width == size or n_products >= max_products:
+            is_close = (residuals <= 2 * max(tol, np.sqrt(eps)) * scales).all()
+            return (values, vectors) if is_close else None
+
+
+def _orthogonal_part(vector: NDArray, basis: NDArray) -> NDArray:
+    """The part of a vector that is orthogonal to orthonormal columns, to working accuracy."""
+    for _ in range(2):
+        vector = vector - basis @ (basis.T @ vector)
+    return vector
