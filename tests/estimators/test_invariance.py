@@ -105,7 +105,7 @@ def test_fit_of_comparisons_depends_on_contents_only(seed: int) -> None:
     check_equal(fitted(BoostMetric(), X[rows], comparisons=moved), expected)
 
 
-@pytest.mark.parametrize("exponent", [-40, -10, 10, 40])
+@pytest.mark.parametrize("exponent", [-80, -10, 10, 80])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("load", [load_iris, load_wine])
 def test_fit_does_not_depend_on_powers_of_two(
