@@ -154,6 +154,13 @@ def test_result_is_the_average_of_candidates_that_are_as_good(apart: Data) -> No
     np.testing.assert_allclose(search.get_mahalanobis_matrix(), expected / 3, rtol=1e-9, atol=1e-15)
 
 
+def test_errors_of_an_earlier_fit_are_removed(apart: Data) -> None:
+    start = {"init": None, "shrinkage": 1.0}
+    search = BoostMetricCV([start, FEW]).fit(*apart)
+    assert search.errors_["measure"] == "cross-validation"
+    assert not hasattr(search.set_params(candidates=[start]).fit(*apart), "errors_")
+
+
 def test_worse_candidates_are_not_averaged_and_not_continued(rng: np.random.Generator) -> None:
     y = np.arange(300) % 3
     X = rng.normal(size=(300, 4))

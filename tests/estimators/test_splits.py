@@ -79,6 +79,17 @@ def test_duplicates_are_in_the_same_fold(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
+def test_folds_of_weights_are_those_of_duplicates(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, y, weights = rng.normal(size=(60, 3)), rng.integers(2, size=60), rng.integers(0, 4, 60)
+    rows = rng.permutation(np.repeat(np.arange(60), weights))
+    weighted = draw_splits(TrainingData(X, y, weights.astype(float)), 3, seed)
+    repeated = draw_splits(TrainingData(X[rows], y[rows]), 3, seed)
+    for (_, held_out), (_, others) in zip(weighted, repeated, strict=True):
+        np.testing.assert_array_equal(np.unique(rows[others]), held_out)
+
+
+@pytest.mark.parametrize("seed", range(5))
 def test_folds_of_comparisons_do_not_depend_on_their_order(seed: int) -> None:
     rng = np.random.default_rng(seed)
     data = compared(rng)
