@@ -18,7 +18,7 @@ def mean_error(data: Dataset, loss: str, n_splits: int) -> float:
     errors = []
     for seed in range(n_splits):
         train, _, test = data.reduced(data.split(seed))
-        learner = BoostMetric(loss=loss, verify=False).fit(*train)
+        learner = BoostMetric(loss=loss, n_neighbors=3, verify=False).fit(*train)
         Z, W = learner.transform(train.X), learner.transform(test.X)
         errors.append(knn_error(Z, train.y, W, test.y))
     return 100 * float(np.mean(errors))

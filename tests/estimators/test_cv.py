@@ -50,6 +50,7 @@ CHECKS = [
 @pytest.mark.filterwarnings(
     *("ignore:No direction", "ignore:Points of class", "ignore:cv=. holds out nothing"),
     *("ignore:Learning did not lower", "ignore:After learning"),
+    "ignore:The metric learned from all data is worse",
 )
 def test_scikit_learn_checks(
     estimator: BoostMetricCV, check: Callable[[BoostMetricCV], None]
@@ -90,9 +91,13 @@ def learned(parameters: dict[str, Any], *data: NDArray, **given: Any) -> NDArray
 @pytest.mark.parametrize("with_weights", [False, True])
 @pytest.mark.parametrize("init", [None, "scale", "whiten", "lda"])
 @pytest.mark.filterwarnings(
-    "ignore:Learning did not lower", "ignore:The metric learned from all data is worse"
+    *("ignore:Learning did not lower", "ignore:After learning"),
+    "ignore:The metric learned from all data is worse",
 )
-def test_scores_match_brute_force(init: str | None, with_weights: bool, blobs: Data) -> None:
+def test_scores_match_brute_force(
+    init: str | None, with_weights: bool, blobs: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cv_search, "MAX_LAG_TO_CONTINUE", np.inf)
     X, y = blobs
     weights = np.random.default_rng(0).integers(0, 3, len(X)).astype(float)
     given = {"sample_weight": weights} if with_weights else {}
@@ -153,6 +158,13 @@ def test_result_is_the_average_of_candidates_that_are_as_good(apart: Data) -> No
         expected += M / np.trace(M @ np.cov(X.T, bias=True))
     expected += np.eye(4) / np.trace(np.cov(X.T, bias=True))
     np.testing.assert_allclose(search.get_mahalanobis_matrix(), expected / 3, rtol=1e-9, atol=1e-15)
+
+
+def test_errors_of_an_earlier_fit_are_removed(apart: Data) -> None:
+    start = {"init": None, "shrinkage": 1.0}
+    search = BoostMetricCV([start, FEW]).fit(*apart)
+    assert search.errors_["measure"] == "cross-validation"
+    assert not hasattr(search.set_params(candidates=[start]).fit(*apart), "errors_")
 
 
 def test_worse_candidates_are_not_averaged_and_not_continued(rng: np.random.Generator) -> None:

@@ -132,6 +132,18 @@ def test_points_of_weight_0_are_ignored() -> None:
     assert choose_init(*both)[0] == "scale"
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_weights_are_equivalent_to_duplicates(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(60, 3)), rng.integers(2, size=60)
+    weights = rng.integers(0, 4, 60)
+    rows = rng.permutation(np.repeat(np.arange(60), weights))
+    init, errors = choose_init(X, y, weights.astype(float))
+    again, others = choose_init(X[rows], y[rows])
+    assert init == again
+    assert errors == pytest.approx(others)
+
+
 def test_sparse_points_are_not_whitened() -> None:
     X, y = noisy(np.random.default_rng(0))
     init, errors = choose_init(csr_array(X), y)

@@ -79,6 +79,17 @@ def test_duplicates_are_in_the_same_fold(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
+def test_folds_of_weights_are_those_of_duplicates(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, y, weights = rng.normal(size=(60, 3)), rng.integers(2, size=60), rng.integers(0, 4, 60)
+    rows = rng.permutation(np.repeat(np.arange(60), weights))
+    weighted = draw_splits(TrainingData(X, y, weights.astype(float)), 3, seed)
+    repeated = draw_splits(TrainingData(X[rows], y[rows]), 3, seed)
+    for (_, held_out), (_, others) in zip(weighted, repeated, strict=True):
+        np.testing.assert_array_equal(np.unique(rows[others]), held_out)
+
+
+@pytest.mark.parametrize("seed", range(5))
 def test_folds_of_comparisons_do_not_depend_on_their_order(seed: int) -> None:
     rng = np.random.default_rng(seed)
     data = compared(rng)
@@ -112,11 +123,10 @@ def test_halves_have_whole_classes_if_these_are_small(per_class: int, seed: int)
     n_classes = 6
     y = rng.permutation(np.arange(per_class * n_classes) % n_classes)
     data = TrainingData(rng.normal(size=(len(y), 3)), y)
-    sides, are_whole = halves(data, LeaveOneOut(data, seed), seed)
+    sides = halves(data, LeaveOneOut(data, seed), seed)
     assert sorted(np.concatenate(sides)) == list(range(len(y)))
     counts = np.array([np.bincount(y[rows], minlength=n_classes) for rows in sides])
-    assert are_whole is (per_class < 8)
-    if are_whole:
+    if per_class < 8:
         assert set(counts.ravel()) == {0, per_class}
         assert (counts > 0).sum(axis=1).tolist() == [3, 3]
     else:
@@ -124,14 +134,14 @@ def test_halves_have_whole_classes_if_these_are_small(per_class: int, seed: int)
     # Neither names nor orders matter.
     rows = rng.permutation(len(y))
     other = TrainingData(np.asarray(data.points)[rows][:, ::-1], RENAMED[y[rows]])
-    again, _ = halves(other, LeaveOneOut(other, seed), seed)
+    again = halves(other, LeaveOneOut(other, seed), seed)
     for side, expected in zip(again, sides, strict=True):
         np.testing.assert_array_equal(np.sort(rows[side]), expected)
 
 
 def test_halves_contain_one_of_equal_points() -> None:
     data = labeled(np.random.default_rng(0))
-    sides, _ = halves(data, LeaveOneOut(data), 0)
+    sides = halves(data, LeaveOneOut(data), 0)
     chosen = np.concatenate(sides)
     assert len(chosen) == len(np.unique(np.asarray(data.points), axis=0))
 
@@ -141,7 +151,7 @@ def test_equal_comparisons_are_in_the_same_half(seed: int) -> None:
     rng = np.random.default_rng(seed)
     data = compared(rng)
     assert data.comparisons is not None
-    sides, _ = halves(data, None, seed)
+    sides = halves(data, None, seed)
     hashes = comparison_hashes(data.points, data.comparisons, seed)
     assert sorted(np.concatenate(sides)) == list(range(60))
     assert not set(hashes[sides[0]]) & set(hashes[sides[1]])

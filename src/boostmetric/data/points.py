@@ -191,18 +191,28 @@ def row_hashes(X: NDArray, seed: int = 0) -> NDArray:
     return _mixed(_mixed(bits) @ factors)
 
 
-def content_hashes(X: Points, seed: int = 0) -> NDArray:
+def content_hashes(X: Points, seed: int = 0, rows: NDArray | None = None) -> NDArray:
     """Return 64-bit hashes of the rows, of shape (n,), for samples and folds.
 
     The hash of a row depends on its values and on those of the columns, but neither on the order of
     the rows nor on that of the columns. Dense and sparse X have the same hashes.
+
+    Parameters
+    ----------
+    X : array of shape (n, D), dense or sparse
+    seed : other seeds give other hashes
+    rows : increasing row numbers; hashes of these rows only, on which the others have no influence
 
     >>> X = np.array([[1.0, 2.0, 0.0], [3.0, 4.0, 0.0]])
     >>> hashes = content_hashes(X)
     >>> np.array_equal(content_hashes(X[::-1, [2, 0, 1]]), hashes[::-1])
     True
     """
+    if rows is not None and len(rows) < X.shape[0]:
+        X = X[rows]
     n, D = X.shape
+    if n == 0:
+        return np.empty(0, dtype=np.uint64)
     key = _mixed(np.array([seed], dtype=np.uint64) + np.uint64(1))
     # The mixed bits of 0 are 0, so entries that a sparse X does not store have no effect.
     if not isinstance(X, np.ndarray):

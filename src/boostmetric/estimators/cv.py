@@ -463,6 +463,7 @@ class BoostMetricCV(LearnedMetric):
         The folds have compared metrics learned from parts of the data; that from all data may still
         have failed.
         """
+        self.__dict__.pop("errors_", None)  # of an earlier fit
         params, scores = self.cv_results_["params"], self.cv_results_["mean_test_score"]
         is_start = np.array([each.get("shrinkage", 0) == 1 for each in params])
         if not (np.isfinite(scores[is_start]).any() and np.isfinite(scores[~is_start]).any()):

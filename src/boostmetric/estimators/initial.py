@@ -250,7 +250,7 @@ def _wrong_neighbors(
     if isinstance(X, DaskPoints):  # the rows are not here
         hashes = np.random.default_rng(seed).integers(1 << 63, size=len(counted), dtype=np.uint64)
     else:
-        hashes = content_hashes(X, seed)[counted]
+        hashes = content_hashes(X, seed, counted)
     codes = Labels.of(labels).codes[counted]
     chosen = sample(hashes, codes, MAX_ROWS)
     chosen = chosen[class_order(hashes[chosen], codes[chosen])]
@@ -320,8 +320,9 @@ def as_components(base: Points | None, n_features: int, dtype: DTypeLike) -> NDA
         return base
     if n_features > 1 << 14:  # 2 GB in float64
         raise ValueError(
-            f"No direction was learned, and the starting metric of {n_features} features is too "
-            "large for a dense array. Reduce X with TruncatedSVD first."
+            "The starting metric would be kept, because nothing better was learned, but with "
+            f"{n_features} features it is too large for a dense array. Set n_components, reduce X "
+            "with TruncatedSVD first, or set verify=False to keep what was learned."
         )
     rows: NDArray = np.eye(n_features, dtype=dtype) if base is None else csr_array(base).toarray()
     return rows

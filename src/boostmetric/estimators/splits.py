@@ -79,7 +79,9 @@ def draw_splits(data: TrainingData, n_folds: int, seed: int = 0) -> list[Split]:
         n_several = int(np.sum(counts > 1))
         are_whole = 2 * len(chosen) < len(present) and n_several >= 2 * n_folds
         chosen = present if are_whole else chosen
-        hashes = content_hashes(data.points, seed)[first[chosen]]
+        # Of these points only, so that weights are equivalent to duplicates.
+        chosen = chosen[np.argsort(first[chosen])]
+        hashes = content_hashes(data.points, seed, first[chosen])
         turns = turns_of(hashes, labels.codes[first[chosen]], whole_classes=are_whole)
     # 2) folds
     if len(chosen) < 2:

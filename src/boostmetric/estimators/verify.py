@@ -15,7 +15,7 @@ There are two checks:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -77,16 +77,21 @@ class LeaveOneOut:
         assert data.labels is not None
         if data.labels.ndim == 1:  # a weight of 2 is equivalent to a duplicate
             self.references, weights = distinct_rows(data.points, data.labels, data.weights)
+            self._are_pairs_neighbors = True
         else:
             labeled = Labels.of(data.labels).labeled
             weights = labeled * (1.0 if data.weights is None else data.weights)
             self.references = np.flatnonzero(weights > 0)
-        hashes = content_hashes(data.points, seed)[self.references]
-        self.queries = self.references[np.argsort(hashes, kind="stable")[:MAX_QUERIES]]
-        self.labels, self.weights = data.labels, weights[self.queries]
-        self.n_neighbors = decision_neighbors(data.labels[self.references])
+            # Points without labels are compared as well, but are no references.
+            self._are_pairs_neighbors = bool(labeled.all())
         # Comparisons that were given may name duplicates, or points of weight 0.
-        self._are_pairs_neighbors = data.comparisons is None
+        self._are_pairs_neighbors &= data.comparisons is None
+        # Of the references only, so that weights are equivalent to duplicates.
+        self.hashes = content_hashes(data.points, seed, self.references)
+        self.queries = self.references[np.argsort(self.hashes, kind="stable")[:MAX_QUERIES]]
+        self.labels, self.all_weights = data.labels, weights
+        self.weights = weights[self.queries]
+        self.n_neighbors = decision_neighbors(data.labels[self.references])
 
     def errors(self, images: Points, pairs: NDArray | None = None) -> Errors:
         """Return the errors in a space.
@@ -216,7 +221,7 @@ def halves(data: TrainingData, check: LeaveOneOut | None, seed: int) -> list[NDA
     rows = check.references
     codes = Labels.of(check.labels).codes[rows]
     are_small = len(rows) < MAX_PER_SMALL_CLASS * len(np.unique(codes))
-    turns = turns_of(content_hashes(data.points, seed)[rows], codes, whole_classes=are_small)
+    turns = turns_of(check.hashes, codes, whole_classes=are_small)
     return [np.sort(rows[turns % 2 == side]) for side in (0, 1)]
 
 
@@ -239,6 +244,8 @@ def verify_on_halves(
     seed : of the hashes that choose the halves
     """
     sides = halves(data, check, seed)
+    if check is not None:  # a half has only the first of several duplicates
+        data = replace(data, weights=check.all_weights)
     parts = [subset(data, rows) for rows in sides if len(rows) >= MIN_HELD_OUT]
     if len(parts) < 2 or not all(map(_is_learnable, parts)):
         return None
