@@ -166,7 +166,7 @@ def required_standard_errors(n_units: int) -> float:
     """Return how many standard errors a gain of so many independent units must exceed.
 
     >>> [round(required_standard_errors(n), 1) for n in (2, 5, 20, 10_000)]
-    [51.3, 4.1, 2.8, 2.5]
+    [51.3, 4.3, 2.8, 2.5]
     """
     return float(t.isf(norm.sf(MIN_STANDARD_ERRORS), n_units - 1)) if n_units > 1 else np.inf
 
