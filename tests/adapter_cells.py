@@ -89,12 +89,12 @@ def draw(
     """Draw queries and documents, and the class of each."""
     centers = rng.standard_normal((size.n // size.per_class, size.D))
     centers[:, size.n_signal :] = 0
-    drawn = []
+    drawn: list[NDArray] = []
     for n in (size.n, n_documents):
-        y = np.arange(n) % len(centers)
-        X = centers[y] + size.noise * rng.standard_normal((n, size.D))
+        labels = np.arange(n) % len(centers)
+        X = centers[labels] + size.noise * rng.standard_normal((n, size.D))
         X[:, -size.n_nuisance :] = nuisance * rng.standard_normal((n, size.n_nuisance))
-        drawn += [X, y]
+        drawn += [X, labels]
     Q, y, documents, classes = drawn
     return Q, documents, y, classes
 

@@ -152,6 +152,17 @@ def test_few_queries_keep_vectors_with_a_warning() -> None:
         EmbeddingAdapter().fit(Q, documents=D, judgments=judgments)
 
 
+def test_equal_queries_keep_vectors_with_a_warning() -> None:
+    Q, D, judgments = judged()
+    for new_documents in (False, True):
+        with pytest.warns(UserWarning, match="are too few"):
+            adapter = EmbeddingAdapter(new_documents=new_documents)
+            adapter.fit(np.tile(Q[:1], (len(Q), 1)), documents=D, judgments=judgments)
+        assert adapter.strength_ is None
+    with pytest.warns(UserWarning, match="are too few"):
+        EmbeddingAdapter().fit(np.tile(Q[:2], (50, 1)), np.arange(100) % 4)
+
+
 @pytest.mark.parametrize("n_folds", [1, 4])
 def test_folds_of_new_documents_share_neither_queries_nor_documents(n_folds: int) -> None:
     Q, D, judgments = judged()
@@ -222,7 +233,7 @@ def test_new_documents_require_four_classes() -> None:
 
 
 def test_fits_use_one_thread_of_blas(monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = []
+    numbers: list[int] = []
 
     def select(*arguments: Any) -> Any:
         info = ThreadpoolController().select(user_api="blas").info()

@@ -30,7 +30,7 @@ def test_candidate_of_a_fold_is_chosen_on_other_folds(rng: np.random.Generator) 
         gains[number] += 1
     held_out = [folds[0][1], folds[1][0], folds[2][0]]
     expected = np.concatenate(held_out)
-    gain, error = cross_fitted_gain(folds, np.arange(120).reshape(3, 40))
+    gain, error = cross_fitted_gain(folds, list(np.arange(120).reshape(3, 40)))
     assert gain == pytest.approx(expected.mean())
     assert error == pytest.approx(expected.std(ddof=1) / np.sqrt(120))
 
@@ -39,7 +39,7 @@ def test_many_candidates_do_not_bias_the_gain(rng: np.random.Generator) -> None:
     ratios = []
     for _ in range(200):
         gain, error = cross_fitted_gain(
-            [rng.normal(size=(30, 40)) for _ in range(3)], np.arange(120).reshape(3, 40)
+            [rng.normal(size=(30, 40)) for _ in range(3)], list(np.arange(120).reshape(3, 40))
         )
         ratios.append(gain / error)
     assert abs(np.mean(ratios)) < 0.2
@@ -47,7 +47,7 @@ def test_many_candidates_do_not_bias_the_gain(rng: np.random.Generator) -> None:
 
 
 def test_constant_gains_are_not_reliable() -> None:
-    assert cross_fitted_gain([np.zeros((3, 25))] * 2, np.arange(50).reshape(2, 25)) == (0, 0)
+    assert cross_fitted_gain([np.zeros((3, 25))] * 2, list(np.arange(50).reshape(2, 25))) == (0, 0)
     assert prefer(np.zeros((3, 50)), np.arange(50)) == 0
 
 
