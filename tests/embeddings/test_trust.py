@@ -29,6 +29,7 @@ def test_shuffled_data_are_rarely_recommended_and_planted_gains_are_found() -> N
     rates = {
         cell: np.mean([fit(cell, seed).strength_ is not None for seed in range(20)])
         for cell in CELLS
+        if cell.duplicates != 0.1  # the most and the fewest duplicates, to save time
     }
     shuffled = [rate for cell, rate in rates.items() if not cell.planted]
     # The upper ends of binomial distributions with a probability of 2 %.
