@@ -155,8 +155,8 @@ def test_few_queries_keep_vectors_with_a_warning() -> None:
 def test_equal_queries_keep_vectors_with_a_warning() -> None:
     Q, D, judgments = judged()
     for new_documents in (False, True):
+        adapter = EmbeddingAdapter(new_documents=new_documents)
         with pytest.warns(UserWarning, match="are too few"):
-            adapter = EmbeddingAdapter(new_documents=new_documents)
             adapter.fit(np.tile(Q[:1], (len(Q), 1)), documents=D, judgments=judgments)
         assert adapter.strength_ is None
     with pytest.warns(UserWarning, match="are too few"):
