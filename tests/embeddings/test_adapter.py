@@ -363,6 +363,15 @@ def test_result_does_not_depend_on_scale_of_cosine_vectors() -> None:
     np.testing.assert_allclose(one.transform(Q), two.transform(Q), atol=1e-6)
 
 
+def test_result_does_not_depend_on_number_of_threads() -> None:
+    Q, D, judgments = judged(n=600)
+    one, two = (
+        EmbeddingAdapter(cv=2, n_jobs=n).fit(Q, documents=D, judgments=judgments) for n in (1, 2)
+    )
+    assert one.strength_ is not None
+    np.testing.assert_array_equal(one.components_, two.components_)
+
+
 def test_listener_counts_outer_folds() -> None:
     Q, D, judgments = judged(n=60, n_documents=100, D=4)
     calls: list[tuple[int, int]] = []
