@@ -5,6 +5,7 @@ Weights have no unit, either.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -191,3 +192,63 @@ def test_single_precision_points_of_extreme_size(exponent: int, options: dict[st
     assert learner.init_ == expected.init_
     assert len(learner.components_) == len(expected.components_)
     assert learner.score(points, Y) == pytest.approx(expected.score(exact, Y), abs=0.02)
+
+
+def extreme_data(seed: int) -> tuple[NDArray, NDArray, NDArray | None]:
+    """Draw few points with all kinds of degenerate features, labels and weights."""
+    rng = np.random.default_rng(seed)
+    n, D = int(rng.integers(1, 25)), int(rng.integers(1, 6))
+    X = rng.normal(size=(n, D))
+    are_chosen = rng.random(5) < 0.3
+    if are_chosen[0]:
+        X[:, rng.integers(D)] = 1.5
+    if are_chosen[1]:
+        X = X[rng.integers(max(1, n // 2), size=n)]
+    if are_chosen[2]:
+        X += 1e6
+    if are_chosen[3]:
+        X[rng.integers(n)] *= 1e8
+    if are_chosen[4]:
+        X *= 10.0 ** rng.integers(-20, 20, size=D)
+    dtype, limit = (np.float32, 37) if rng.random() < 0.3 else (np.float64, 300)
+    with np.errstate(over="ignore"):
+        X *= 10.0 ** rng.integers(-limit, limit)
+    # Sums of all values are finite; scikit-learn warns if they are not.
+    largest = np.finfo(dtype).max / 1e3
+    X = np.clip(X, -largest, largest).astype(dtype)
+    weights = None
+    if rng.random() < 0.5:
+        weights = rng.random(n) * 10.0 ** rng.integers(-300, 300)
+        weights[rng.random(n) < 0.3] = 0
+    return X, rng.integers(2, size=n), weights
+
+
+MESSAGES = (
+    "out of the range of|values of X overflow|points are identical|while a minimum of"
+    "|single sample|only one class|zero for all points|At least one comparison|is too strong"
+    "|weights must be positive and in the range"
+)
+"""Errors that name the cause."""
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "error::RuntimeWarning")
+@pytest.mark.parametrize("seed", range(60))
+def test_extreme_data_give_a_metric_or_a_clear_error(seed: int) -> None:
+    X, y, weights = extreme_data(seed)
+    learner = BoostMetric(
+        ("logistic", "squared_hinge", "exponential")[seed // 3 % 3],
+        regularizer=("trace", "frobenius", "shrinkage")[seed % 3],
+        init=("auto", None, "scale", "whiten")[seed // 9 % 4],
+        verify=bool(seed % 2),
+        max_iter=10,
+        n_jobs=1,
+    )
+    try:
+        learner.fit(X, y, sample_weight=weights)
+    except ValueError as error:
+        if re.search(MESSAGES, str(error).replace("\n", " ")):
+            return
+        raise
+    assert np.isfinite(learner.components_).all()
+    assert learner.components_.any()
+    assert (learner.metric_.coefs >= 0).all()

@@ -17,7 +17,7 @@ from sklearn.utils import gen_batches
 from sklearn.utils.extmath import row_norms
 
 from boostmetric._files import FileFormatError, load_arrays, save_arrays
-from boostmetric.data.points import Points, as_points, rows_at_once
+from boostmetric.data.points import Points, as_points, binary_exponent, rows_at_once, scale
 
 RANK_TOLERANCE = {"float32": 5e-4, "float64": 1e-8}
 """Singular values below this share of the largest are not counted in the rank, after scaling the
@@ -99,12 +99,20 @@ class Metric:
         >>> Metric.from_components(np.array([[3.0, 4.0]])).coefs
         array([25.])
         """
-        # Squares of float32 values may overflow or underflow.
+        # Squares of the values may overflow or underflow.
         rows = components.astype(np.float64)
+        exponent = binary_exponent(rows)
+        scale(rows, -exponent)
         lengths = np.linalg.norm(rows, axis=1)
         used = lengths > 0
-        directions = (rows[used] / lengths[used, None]).T.astype(components.dtype)
-        return cls(directions, lengths[used] ** 2)
+        with np.errstate(over="ignore"):
+            coefs = np.ldexp(lengths[used] ** 2, 2 * exponent)
+        if np.isinf(coefs).any() or (used.any() and not coefs.any()):
+            raise ValueError(
+                f"Values of the components are about 2**{exponent}; their squares are out of the "
+                "range of float64. Scale the features."
+            )
+        return cls((rows[used] / lengths[used, None]).T.astype(components.dtype), coefs)
 
     @property
     def n_features(self) -> int:
@@ -149,6 +157,12 @@ class Metric:
         equal = svdvals(scaled / np.where(sizes > 0, sizes, 1))
         rank = int((equal > RANK_TOLERANCE[dtype.name] * equal[0]).sum())
         rows = triangular_where_equal(rows[:rank] * roots[:rank, None])
+        largest = np.abs(rows).max(initial=0.0)
+        if largest > np.finfo(dtype).max:
+            raise ValueError(
+                f"Values of the components are about {largest:.0e}, out of the range of {dtype}. "
+                "Scale the features, or use float64."
+            )
         return fix_signs(rows.T).T.astype(dtype)
 
     @property

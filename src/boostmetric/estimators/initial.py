@@ -113,7 +113,8 @@ def starting_transformation(
             "and pass the array."
         )
     elif init == "scale":
-        factors = 1 / spread(X, weights)
+        with np.errstate(over="ignore"):  # see below
+            factors = 1 / spread(X, weights)
         L = diags_array(factors, format="csr") if issparse(X) else np.diag(factors)
     elif issparse(X):
         raise TypeError(
@@ -138,6 +139,11 @@ def starting_transformation(
                 L = principal_axes(means, np.bincount(codes, weights), errors, L)[:n_axes]
         if init in ("pca", "lda") and is_count(n_components):
             L = L[:n_components]
+    if not largest_sizes(L).max(initial=0.0) <= np.finfo(X.dtype).max:
+        raise ValueError(
+            f"init={init!r:.80} divides by features so small that its values are out of the range "
+            f"of {X.dtype}. Scale the features, or drop those that are nearly constant."
+        )
     return L
 
 
