@@ -1,15 +1,19 @@
-"""Fits of the same data in other units take the same steps, because units are powers of two."""
+"""Fits of the same data in other units take the same steps, because units are powers of two.
+
+Weights have no unit, either.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from boostmetric import Comparisons, LowRankOperator, Operator, boost, learn_psd
+from boostmetric import BoostMetric, Comparisons, LowRankOperator, Operator, boost, learn_psd
 from boostmetric.problem import LOSSES, ComparisonOperator, Hinge, Shrinkage
 from boostmetric.solvers import Boosting
 
@@ -122,3 +126,68 @@ def test_single_precision_in_other_units(kind: str) -> None:
 def test_matrices_beyond_all_units_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"out of the range .* Scale the matrices"):
         learn_psd(np.ldexp(STACK, -1010))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("regularizer", ["trace", "frobenius", "shrinkage"])
+def test_extreme_sample_weights(regularizer: str, dtype: type[np.floating]) -> None:
+    weights = np.linspace(0.5, 1, len(X))
+    options: dict[str, Any] = {"regularizer": regularizer, "max_iter": 20, "init": "scale"}
+    expected = BoostMetric(**options).fit(X.astype(dtype), Y, sample_weight=weights)
+    for exponent in (-900, -600, 127, 600, 1000):
+        scaled = np.ldexp(weights, exponent)
+        learner = BoostMetric(**options).fit(X.astype(dtype), Y, sample_weight=scaled)
+        np.testing.assert_array_equal(learner.components_, expected.components_)
+
+
+def test_extreme_weights_of_labels_and_comparisons_keep_their_ratio() -> None:
+    options: dict[str, Any] = {"max_iter": 20, "init": "scale"}
+    weights, more = np.linspace(0.5, 1, len(X)), COMPARISONS[np.arange(20)]
+    fits = []
+    for given, compared in (
+        (weights / 2, more),
+        (np.ldexp(weights, 500), replace(more, weights=np.full(20, 2.0**501))),
+    ):
+        learner = BoostMetric(**options).fit(X, Y, sample_weight=given, comparisons=compared)
+        fits.append(learner.components_)
+    np.testing.assert_array_equal(*fits)
+    # A weight of 1 is negligible next to 2**500.
+    alone = BoostMetric(**options).fit(X, Y, sample_weight=weights)
+    learner = BoostMetric(**options).fit(
+        X, Y, sample_weight=np.ldexp(weights, 500), comparisons=more
+    )
+    np.testing.assert_allclose(
+        learner.get_mahalanobis_matrix(), alone.get_mahalanobis_matrix(), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("regularizer", ["trace", "frobenius"])
+@pytest.mark.parametrize("solver", ["stagewise", "totally_corrective"])
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge", "smoothed_hinge"])
+def test_weights_of_comparisons_in_other_units(loss: str, solver: str, regularizer: str) -> None:
+    options: dict[str, Any] = {"regularizer": regularizer, "solver": solver, "max_iter": 20}
+    fits = [
+        boost(X, replace(COMPARISONS, weights=np.full(len(COMPARISONS), weight)), loss, **options)
+        for weight in (1.0, 2.0**400, 2.0**-400)
+    ]
+    expected = fits[0].metric.matrix
+    for fit in fits[1:]:
+        np.testing.assert_allclose(fit.metric.matrix, expected, rtol=0, atol=1e-6 * expected.max())
+
+
+def test_weights_beyond_all_units_are_rejected() -> None:
+    huge = replace(COMPARISONS, weights=np.full(len(COMPARISONS), 1e153))
+    with pytest.raises(ValueError, match="divide all weights by their mean"):
+        boost(X, huge)
+
+
+@pytest.mark.parametrize("options", [{}, {"n_components": 2}, {"init": "whiten"}], ids=str)
+@pytest.mark.parametrize("exponent", [-73, 63, 76, 100])
+def test_single_precision_points_of_extreme_size(exponent: int, options: dict[str, Any]) -> None:
+    points = np.ldexp(X.astype(np.float32), exponent)
+    learner = BoostMetric(max_iter=20, verify=False, **options).fit(points, Y)
+    exact = points.astype(np.float64)
+    expected = BoostMetric(max_iter=20, verify=False, **options).fit(exact, Y)
+    assert learner.init_ == expected.init_
+    assert len(learner.components_) == len(expected.components_)
+    assert learner.score(points, Y) == pytest.approx(expected.score(exact, Y), abs=0.02)

@@ -66,6 +66,17 @@ def is_real(value: Any, low: float = 0.0, high: float = float("inf")) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and low <= float(value) < high
 
 
+SEED = "None, an int in the range [0, 4294967295], or a RandomState"
+"""What `is_seed` accepts, for error messages."""
+
+
+def is_seed(value: Any) -> bool:
+    """Whether a value is a `random_state` of scikit-learn."""
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return 0 <= int(value) < 1 << 32
+    return value is None or isinstance(value, np.random.RandomState)
+
+
 def warn(message: str) -> None:
     """Warn at the innermost frame outside of the caller's package, scikit-learn and contextlib.
 

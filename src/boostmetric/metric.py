@@ -99,11 +99,12 @@ class Metric:
         >>> Metric.from_components(np.array([[3.0, 4.0]])).coefs
         array([25.])
         """
-        lengths = np.linalg.norm(components, axis=1)
+        # Squares of float32 values may overflow or underflow.
+        rows = components.astype(np.float64)
+        lengths = np.linalg.norm(rows, axis=1)
         used = lengths > 0
-        # Squares of float32 lengths may overflow.
-        coefs = lengths[used].astype(np.float64) ** 2
-        return cls((components[used] / lengths[used, None]).T, coefs)
+        directions = (rows[used] / lengths[used, None]).T.astype(components.dtype)
+        return cls(directions, lengths[used] ** 2)
 
     @property
     def n_features(self) -> int:

@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import estimator_checks_generator
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from boostmetric import Comparisons, EmbeddingAdapter, FileFormatError, Metric
 from boostmetric._files import save_arrays
-from boostmetric.embeddings import training
+from boostmetric.embeddings import adapter as adapter_module
+from boostmetric.embeddings import report as report_module
+from boostmetric.embeddings import selection, training
 from boostmetric.embeddings.adapter import ADAPTER_FORMAT_VERSION
 from boostmetric.embeddings.search import IDENTITY, Search, as_grades, same_label
 from boostmetric.embeddings.selection import listening
@@ -149,6 +152,17 @@ def test_few_queries_keep_vectors_with_a_warning() -> None:
         EmbeddingAdapter().fit(Q, documents=D, judgments=judgments)
 
 
+def test_equal_queries_keep_vectors_with_a_warning() -> None:
+    Q, D, judgments = judged()
+    for new_documents in (False, True):
+        adapter = EmbeddingAdapter(new_documents=new_documents)
+        with pytest.warns(UserWarning, match="are too few"):
+            adapter.fit(np.tile(Q[:1], (len(Q), 1)), documents=D, judgments=judgments)
+        assert adapter.strength_ is None
+    with pytest.warns(UserWarning, match="are too few"):
+        EmbeddingAdapter().fit(np.tile(Q[:2], (50, 1)), np.arange(100) % 4)
+
+
 @pytest.mark.parametrize("n_folds", [1, 4])
 def test_folds_of_new_documents_share_neither_queries_nor_documents(n_folds: int) -> None:
     Q, D, judgments = judged()
@@ -161,10 +175,11 @@ def test_folds_of_new_documents_share_neither_queries_nor_documents(n_folds: int
     for part, search in data.folds(n_folds):
         n += 1
         assert not set(part.rows) & set(search.rows)
-        assert not set(part.grades.indices) & set(search.grades.indices)
         assert (np.diff(part.grades.indptr) > 0).all()
-        assert search.exclude is not None
-        assert search.grades.multiply(search.exclude).nnz == 0
+        assert (np.diff(search.grades.indptr) > 0).all()
+        # Documents that were learned from are not searched, whether they are relevant or not.
+        assert len(part.documents) + len(search.documents) == len(D)
+        assert not set(map(bytes, part.documents)) & set(map(bytes, search.documents))
     assert n == n_folds
 
 
@@ -192,11 +207,48 @@ def test_folds_of_new_classes_share_no_class() -> None:
     data = Labeled("cosine", "both", None, True, 1, 0, X, y, np.arange(len(X)))
     for part, search in data.folds(3):
         assert not set(part.y) & set(y[search.rows])
-        assert len(search.documents) == len(X)
-        for i, row in enumerate(search.rows):
-            assert search.grades[[i]].indices.tolist() == [
-                j for j in range(len(X)) if y[j] == y[row] and j != row
-            ]
+        # New classes are searched among each other.
+        np.testing.assert_array_equal(search.documents, X[search.rows])
+        np.testing.assert_array_equal(search.units, y[search.rows])
+        own = y[search.rows]
+        expected = (own[:, None] == own) & ~np.eye(len(own), dtype=bool)
+        np.testing.assert_array_equal(search.grades.toarray(), expected)
+
+
+@pytest.mark.parametrize("new_documents", [False, True])
+def test_labels_with_few_points_per_class(new_documents: bool) -> None:
+    X, _ = labeled(n=90)
+    for y in (np.arange(90) // 3, np.arange(90) // 2, np.r_[np.zeros(30), np.arange(60)]):
+        for cv in (None, 1, 2):
+            adapter = EmbeddingAdapter(new_documents=new_documents, cv=cv)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                assert np.isfinite(adapter.fit(X, y).components_).all()
+
+
+def test_new_documents_require_four_classes() -> None:
+    X, _ = labeled(n=90)
+    with pytest.raises(ValueError, match="requires at least 4 classes"):
+        EmbeddingAdapter(new_documents=True).fit(X, np.arange(90) % 2)
+
+
+def test_fits_use_one_thread_of_blas(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers: list[int] = []
+
+    def select(*arguments: Any) -> Any:
+        info = ThreadpoolController().select(user_api="blas").info()
+        numbers.extend(each["num_threads"] for each in info)
+        return selection.select(*arguments)
+
+    monkeypatch.setattr(adapter_module, "select", select)
+    monkeypatch.setattr(report_module, "select", select)
+    X, y = labeled(n=100)
+    with threadpool_limits(2, user_api="blas"):
+        adapter = EmbeddingAdapter(cv=2).fit(X, y)
+        n_of_fit = len(numbers)
+        _ = adapter.report_
+    assert len(numbers) > n_of_fit
+    assert set(numbers) == {1}
 
 
 def test_zero_vectors_warn_and_rank_last() -> None:
@@ -311,6 +363,15 @@ def test_result_does_not_depend_on_scale_of_cosine_vectors() -> None:
     np.testing.assert_allclose(one.transform(Q), two.transform(Q), atol=1e-6)
 
 
+def test_result_does_not_depend_on_number_of_threads() -> None:
+    Q, D, judgments = judged(n=600)
+    one, two = (
+        EmbeddingAdapter(cv=2, n_jobs=n).fit(Q, documents=D, judgments=judgments) for n in (1, 2)
+    )
+    assert one.strength_ is not None
+    np.testing.assert_array_equal(one.components_, two.components_)
+
+
 def test_listener_counts_outer_folds() -> None:
     Q, D, judgments = judged(n=60, n_documents=100, D=4)
     calls: list[tuple[int, int]] = []
@@ -322,22 +383,15 @@ def test_listener_counts_outer_folds() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["labels", "labels, 3 dimensions", "judgments"])
-def test_shuffled_data_are_rarely_accepted(kind: str) -> None:
+@pytest.mark.parametrize("n_components", [None, 3])
+def test_few_shuffled_classes_are_rarely_accepted(n_components: int | None) -> None:
     accepted = 0
     for seed in range(20):
-        rng = np.random.default_rng(seed)
-        n_components = 3 if kind.endswith("dimensions") else None
+        X, y = labeled(seed, 150)
+        adapter = EmbeddingAdapter(cv=3, n_jobs=1, random_state=seed, n_components=n_components)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            adapter = EmbeddingAdapter(cv=3, n_jobs=1, random_state=seed, n_components=n_components)
-            if kind.startswith("labels"):
-                X, y = labeled(seed, 150)
-                adapter.fit(X, rng.permutation(y))
-            else:
-                Q, D, judgments = judged(seed, 100, 200)
-                judgments[:, 1] = rng.permutation(judgments[:, 1])
-                adapter.fit(Q, documents=D, judgments=judgments)
+            adapter.fit(X, np.random.default_rng(seed).permutation(y))
         accepted += adapter.strength_ is not None
     assert accepted <= 2
 

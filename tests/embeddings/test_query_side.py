@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -8,6 +10,9 @@ from scipy.sparse import csr_array
 
 from boostmetric.embeddings import query_side
 from boostmetric.embeddings.query_side import SoftmaxProblem, closed_form_map, nearest_documents
+from boostmetric.embeddings.search import Maps, Search, as_grades
+from boostmetric.embeddings.training import document_offsets
+from boostmetric.evaluation.ranking import normalized
 
 
 def drawn(
@@ -166,3 +171,22 @@ def test_closed_form_map_matches_least_squares(rng: np.random.Generator) -> None
     rows = np.concatenate([Q, np.sqrt(strength) * np.eye(4)])
     wanted = np.concatenate([targets - Q, np.zeros((4, 4))])
     np.testing.assert_allclose(W, np.linalg.lstsq(rows, wanted, rcond=None)[0], atol=1e-10)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_float32_has_the_same_candidates_for_a_perfect_search(metric: str) -> None:
+    rng = np.random.default_rng(0)
+    documents = normalized(rng.standard_normal((300, 32)))
+    Q = normalized(documents[:150] + 0.01 * rng.standard_normal((150, 32)))
+    grades = as_grades(np.stack([np.arange(150)] * 2, axis=1), 150, 300)
+    W: dict[Any, NDArray] = {}
+    for dtype in (np.float32, np.float64):
+        X, searched = Q.astype(dtype), documents.astype(dtype)
+        offsets = document_offsets(searched, metric)
+        problem = SoftmaxProblem(X, searched, grades, offsets)
+        W[dtype] = problem.solve(0.1)
+        assert 0.005 < problem.loss(np.zeros((32, 32)))[0] < 0.02
+        search = Search(X, searched, grades, np.arange(150), metric)
+        assert (search.scores(Maps.of_queries(W[dtype]))["ndcg@10"] == 1).all()
+    scale = np.abs(W[np.float64]).max()
+    np.testing.assert_allclose(W[np.float32], W[np.float64], atol=0.05 * scale)

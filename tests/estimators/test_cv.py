@@ -17,7 +17,13 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.model_selection import KFold
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from boostmetric import BoostMetric, BoostMetricCV, CheckpointError, Comparisons
+from boostmetric import (
+    BoostMetric,
+    BoostMetricCV,
+    CheckpointError,
+    Comparisons,
+    EmbeddingAdapter,
+)
 from boostmetric.estimators import cv, cv_search, listening, splits
 from boostmetric.estimators.initial import starting_transformation
 from boostmetric.estimators.splits import Errors, draw_splits, subset
@@ -629,3 +635,36 @@ def test_invalid_labels_are_rejected(labels: Any, message: str, blobs: Data) -> 
 def test_whitening_requires_classes(blobs: Data) -> None:
     with pytest.raises(ValueError, match="init='whiten' requires y"):
         BoostMetricCV([{"init": "whiten"}]).fit(blobs[0], comparisons=[[0, 1, 2], [3, 4, 5]])
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "message"),
+    [
+        (range(40), range(40, 61), r"test indices of split 1 .* \[0, 60\).* got 40 to 60"),
+        (range(-1, 40), range(40, 60), r"train indices of split 1 .* got -1 to 39"),
+        (np.arange(60) < 40, np.arange(60) >= 40, r"Boolean mask. Pass np.flatnonzero"),
+        (range(60), [], r"test indices of split 1 .* nonempty 1D array; got shape \(0,\)"),
+        ([], range(60), r"train indices of split 1 .* nonempty"),
+        (np.arange(40.0), range(40, 60), "must be integers; got float64"),
+    ],
+)
+def test_invalid_splits_are_rejected(train: Any, test: Any, message: str) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    splits = [(np.arange(30), np.arange(30, 60)), (np.asarray(train), np.asarray(test))]
+    with pytest.raises(ValueError, match=message):
+        BoostMetricCV([FEW], cv=splits).fit(X, np.arange(60) % 2)
+
+
+def test_splits_of_comparisons_are_checked() -> None:
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    comparisons = Comparisons.from_triplets([[i, i + 1, i + 2] for i in range(10)])
+    with pytest.raises(ValueError, match=r"\[0, 10\)"):
+        BoostMetricCV([FEW], cv=[(range(8), range(8, 12))]).fit(X, comparisons=comparisons)
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 32, 0.5, "0", True])
+@pytest.mark.parametrize("learner", [BoostMetric, BoostMetricCV, EmbeddingAdapter])
+def test_invalid_seeds_are_rejected(learner: Any, seed: Any) -> None:
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    with pytest.raises(ValueError, match="'random_state' parameter must be None, an int in"):
+        learner(random_state=seed).fit(X, np.arange(20) % 2)

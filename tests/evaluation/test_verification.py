@@ -49,6 +49,8 @@ CASES = [
     ("f_beta", None, 1.0),
     ("f_beta", None, 0.25),
     ("f_beta", None, 3.0),
+    ("f_beta", None, 1e-30),
+    ("f_beta", None, 1e30),
     *((strategy, rate, 1.0) for strategy in ("max_tpr", "max_tnr") for rate in (0, 0.5, 0.9, 1)),
 ]
 
@@ -303,3 +305,10 @@ def test_invalid_verifiers_raise() -> None:
         PairVerifier(PCA()).pair_distance(PAIRS)
     with pytest.raises(ValueError, match="contains NaN"):
         PairVerifier().pair_distance(PAIRS * np.nan)
+
+
+@pytest.mark.parametrize(("beta", "expected"), [(1e-300, 0.9), (1e300, 0.2)])
+def test_extreme_beta_is_precision_or_recall(beta: float, expected: float) -> None:
+    same = np.array([True, False, True, False])
+    cut = best_cut(np.array([1.0, 0.8, 0.4, 0.0]), same, "f_beta", beta=beta)
+    assert cut == pytest.approx(expected)

@@ -10,7 +10,7 @@ from conftest import problem_of, read_only
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from boostmetric import Metric
+from boostmetric import Metric, boost
 from boostmetric.engines import Threads
 from boostmetric.problem import (
     LOSSES,
@@ -450,3 +450,12 @@ def test_operator_does_not_depend_on_point_order(rng: np.random.Generator) -> No
     duals = rng.random(60)
     np.testing.assert_allclose(two.scatter(duals), one.scatter(duals), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(two.responses(X[0]), one.responses(X[0]), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_are_rejected(value: float, form: Any) -> None:
+    X = np.arange(8.0).reshape(4, 2)
+    X[2, 1] = value
+    with pytest.raises(ValueError, match="X must be finite, but it contains NaN or infinity"):
+        boost(form(X), Comparisons.from_triplets([[0, 1, 3]]))

@@ -328,6 +328,9 @@ def test_absolute_scatter_at_matches_the_oracle(
     found = problem.absolute_scatter_at(M)
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
+    expected = np.tensordot(oracle.weights, oracle.far + oracle.near, 1)
+    assert problem.absolute_scatter.dtype == np.float64
+    np.testing.assert_allclose(problem.absolute_scatter, expected, rtol=1e-9, atol=1e-11)
 
 
 def satisfied(n_satisfied: int) -> tuple[NDArray, Comparisons]:
@@ -348,10 +351,7 @@ def test_absolute_scatter_ignores_blocks_without_violations(loss: str, n_satisfi
     dual = {"squared_hinge": 0.6, "smoothed_hinge": 0.6}[loss]
     sizes = [16 + 0.25] * n_satisfied + [16.0 + 9] * (6 - n_satisfied)
     assert as_loss(loss).duals(np.array([1.575, 0.7])) == pytest.approx([0, dual])
-    if n_satisfied == 6:  # all duals are 0: the sum itself
-        assert found == pytest.approx([sum(sizes)] * 2, rel=1e-12)
-    else:
-        assert found == pytest.approx([dual * sum(sizes[n_satisfied:])] * 2, rel=1e-12)
+    assert found == pytest.approx([dual * sum(sizes[n_satisfied:])] * 2, rel=1e-12)
 
 
 @some_problems

@@ -77,6 +77,20 @@ def test_optimum_matches_cvxpy(seed: int, kind: str, regularizer: str, loss: str
     assert fit.objective() - fit.duality_gap() <= optimum + 1e-5 * abs(optimum)
 
 
+@every_regularizer
+@pytest.mark.parametrize("loss", ["smoothed_hinge", "squared_hinge"])
+def test_few_comparisons_converge(loss: str, regularizer: str) -> None:
+    # Some comparisons are satisfied after few steps; their duals are then 0.
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(10, 4))
+        comparisons = Comparisons.from_triplets([rng.permutation(10)[:3] for _ in range(5)])
+        fit = fitted((X, comparisons), loss, regularizer=regularizer, tol=None)
+        optimum = optimum_of_comparisons(X, comparisons, loss, fit.alpha, regularizer)
+        assert fit.status is Status.CONVERGED
+        assert fit.objective() == pytest.approx(optimum, rel=2e-3)
+
+
 @every_loss
 @pytest.mark.parametrize(("seed", "directions_per_step"), [(0, 1), (1, "auto")])
 def test_duplicate_column_does_not_stop_fit(

@@ -53,6 +53,22 @@ def test_constant_features_are_not_used() -> None:
     assert np.abs(root[1]).max() <= 1e-12 * np.abs(root).max()
 
 
+@pytest.mark.parametrize("regularizer", ["trace", "frobenius"])
+@pytest.mark.parametrize("loss", ["smoothed_hinge", "squared_hinge"])
+def test_directions_of_satisfied_comparisons_are_kept(loss: str, regularizer: str) -> None:
+    # One comparison for each feature. That of the first is satisfied, so its dual is 0.
+    X = np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0], [0.0, 1.0], [0.0, 3.0]])
+    comparisons = Comparisons.from_triplets([[0, 1, 2], [0, 3, 4]])
+    problem = problem_of(X, comparisons, loss, 1e-3, regularizer)
+    start = np.diag([0.5, 0.1])
+    before = problem.evaluate_at(start @ start.T).value
+    root, _ = polish(problem, start, 100)
+    after = problem.evaluate_at(root @ root.T).value
+    optimum = optimum_of_comparisons(X, comparisons, loss, 1e-3, regularizer=regularizer)
+    assert after < 0.1 * before
+    assert after == pytest.approx(optimum, rel=0.2)
+
+
 def test_unbounded_objective_ends_the_search() -> None:
     X = np.array([[0.0], [1.0], [10.0], [11.0]])
     comparisons = Comparisons.from_labels(X, [0, 0, 1, 1], 1, 1)

@@ -159,14 +159,20 @@ def centered(X: Points, order: NDArray | None = None) -> Points:
             mean = points.mean(axis=0, dtype=np.float64)
             # The rounded mean of a constant feature may differ from its value.
             points -= np.clip(mean, points.min(axis=0), points.max(axis=0)).astype(X.dtype)
+    if not is_finite(points) and not is_finite(X):
+        raise ValueError("X must be finite, but it contains NaN or infinity.")
     check_range(points)
     return points
 
 
+def is_finite(X: Points) -> bool:
+    """Whether all values are finite; NaN and infinities show up in the extremes."""
+    return bool(np.isfinite(X.max()) and np.isfinite(X.min()))
+
+
 def check_range(differences: Points) -> None:
     """Raise a ValueError if differences of points are not finite."""
-    # NaN and infinities of either sign show up in the extremes.
-    if not (np.isfinite(differences.max()) and np.isfinite(differences.min())):
+    if not is_finite(differences):
         raise ValueError(
             f"The differences of the values of X overflow in {differences.dtype}. Scale X down."
         )

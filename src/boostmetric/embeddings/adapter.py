@@ -13,13 +13,14 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from boostmetric._files import FileFormatError, load_arrays, save_arrays
-from boostmetric._validation import check_parameter, is_count, is_real, warn
+from boostmetric._validation import SEED, check_parameter, is_count, is_real, is_seed, warn
 from boostmetric.data.labels import check_labels, single_labels
 from boostmetric.embeddings.query_side import nearest_documents
 from boostmetric.embeddings.report import Report, make_report
 from boostmetric.embeddings.search import Map, as_grades, as_vectors
 from boostmetric.embeddings.selection import learn_at, select
 from boostmetric.embeddings.training import Compared, Judged, Labeled, Training
+from boostmetric.engines import single_blas_thread
 from boostmetric.evaluation.ranking import METRICS, normalized
 from boostmetric.problem import Comparisons
 
@@ -27,6 +28,9 @@ SIDES = ("auto", "both", "query")
 
 ADAPTER_FORMAT_VERSION = 1
 """Version of the file format."""
+
+MIN_NEW_CLASSES = 4
+"""Half of them are searched among each other, and half are learned from."""
 
 MAX_FOLD_WORK = 3 * 10**9
 """Scores times features up to which there are 5 folds; 3 up to 10 times as many, then a single
@@ -38,8 +42,9 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     Learns from labels, from judged documents or clicks, or from comparisons. The strength of the
     adapter is cross-validated, and the identity is always a candidate: unless the gain in nDCG@10
-    exceeds 2.2 standard errors on queries that did not choose the strength, vectors are not
-    changed, and a warning says so.
+    exceeds 2.5 standard errors (more with few independent units) on queries that did not choose the
+    strength, vectors are not changed, and a warning says so. Equal and nearly equal vectors are in
+    the same fold.
 
     Parameters
     ----------
@@ -57,7 +62,8 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         is then a projection on the leading axes of the vectors.
     new_documents : bool, default=False
         Whether the search will contain documents without judgments (or classes without labels) in
-        the training data. If True, cross-validation holds out documents (or classes), too.
+        the training data. If True, cross-validation holds out documents (or classes), too, and
+        searches only among these. At least four classes are required.
     cv : int or None, default=None
         Number of folds; 1 holds out a fifth once. None uses 5, and fewer for large data.
     n_jobs : int or None, default=None
@@ -134,6 +140,7 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.n_jobs = n_jobs
         self.random_state = random_state
 
+    @single_blas_thread()  # threads of BLAS wait for each other in products of small matrices
     def fit(
         self,
         X: ArrayLike,
@@ -199,6 +206,7 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             value = getattr(self, name)
             is_valid = value is None or is_count(value)
             check_parameter(name, value, is_valid, "None or an int in the range [1, inf)")
+        check_parameter("random_state", self.random_state, is_seed(self.random_state), SEED)
         kinds = [y is not None, judgments is not None, comparisons is not None]
         if sum(kinds) != 1:
             raise ValueError(
@@ -241,6 +249,13 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             labels = single_labels(y)
             check_consistent_length(vectors, labels)
             codes = check_labels(labels)[0].codes
+            n_classes = len(np.unique(codes))
+            if self.new_documents and n_classes < MIN_NEW_CLASSES:
+                raise ValueError(
+                    f"new_documents=True requires at least {MIN_NEW_CLASSES} classes, because two "
+                    f"are held out while the others are learned from; y has {n_classes}. Use "
+                    "new_documents=False, or labels of finer classes."
+                )
             return Labeled(**shared, X=vectors, y=codes, rows=np.arange(len(vectors)))
         if comparisons is not None:
             given = comparisons
@@ -312,7 +327,8 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 "report_ is not available: it was not computed before the adapter was saved. Fit "
                 "the adapter again, and use report_ first."
             )
-        return make_report(self._data, self._n_folds(self._data), self.strength_ is not None)
+        with single_blas_thread():
+            return make_report(self._data, self._n_folds(self._data), self.strength_ is not None)
 
     def save(self, path: str | os.PathLike[str], base_model: str | None = None) -> None:
         """Write the adapter to a .npz file, atomically; `exports.export` writes other formats."""

@@ -19,6 +19,7 @@ Cranfield, 28 and 43 on SciFact, for a ridge of 0.03.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -54,6 +55,13 @@ MAX_INDEXED = 100_000
 documents, and with 200,000 of them, 384 features and 50,000 queries it took 134 seconds on one
 core."""
 
+MIN_LOSS = 0.01
+"""The best β is infinite for a search that is perfect already. β ends where the loss is about this
+small: probabilities that are nearly 0 or 1 have no digits left for their variance in float32."""
+
+N_BATCHES, MIN_ROWS = 8, 256
+"""Number of batches of an exact softmax, for the threads, unless they have fewer queries."""
+
 BATCH_SCORES = 1 << 23
 """Number of scores in memory at a time, 32 MB in float32."""
 
@@ -86,6 +94,7 @@ class SoftmaxProblem:
     max_scores : above this number of scores, each batch of queries competes with its own judged and
         nearest documents and a fixed random sample of the others
     random_state : determines the sample
+    threads : of evaluations; their number does not affect the result. None is one thread
     """
 
     def __init__(
@@ -99,7 +108,9 @@ class SoftmaxProblem:
         nearest: NDArray | None = None,
         max_scores: int = MAX_SCORES,
         random_state: int = 0,
+        threads: Threads | None = None,
     ) -> None:
+        self.threads = Threads(1) if threads is None else threads
         self.Q, self.D = queries, documents
         self.n_queries, self.n_features = queries.shape
         self.offsets = np.zeros(len(documents)) if offsets is None else offsets
@@ -130,6 +141,8 @@ class SoftmaxProblem:
         if n_columns < N:  # at most about half of the documents of a batch are judged or near
             n_own = self.T.nnz / self.n_queries + nearest.shape[1]
             n_rows = min(n_rows, int(n_columns / (2 * n_own)))
+        else:  # for the threads
+            n_rows = min(n_rows, max(MIN_ROWS, math.ceil(self.n_queries / N_BATCHES)))
         for rows in gen_batches(self.n_queries, max(1, n_rows)):
             targets = csr_array(self.T[rows])
             columns, shifts = None, np.zeros(1, self.D.dtype)
@@ -148,36 +161,38 @@ class SoftmaxProblem:
             pairs = (np.empty(0, np.intp),) * 2 if excluded is None else excluded.nonzero()
             yield Batch(rows, columns, targets, pairs, shifts)
 
-    def _softmax(
-        self, A: NDArray | None = None
-    ) -> Iterator[tuple[Batch, NDArray, NDArray, NDArray]]:
-        """Yield batches with their documents, probabilities, and log-likelihoods of the targets.
+    def _softmax(self, batch: Batch, A: NDArray | None = None) -> tuple[NDArray, NDArray, NDArray]:
+        """Return the documents of a batch, probabilities, and log-likelihoods of the targets.
 
-        Scores are β·(qᵀAd + o(d)); None is the identity.
+        Scores are qᵀAd + β·o(d); None is β times the identity.
         """
-        A = None if A is None else (self.scale * A).astype(self.D.dtype)
-        for batch in self.batches:
-            columns = slice(None) if batch.columns is None else batch.columns
-            D, Q = self.D[columns], self.Q[batch.rows]
-            scores = (self.scale * Q if A is None else Q @ A) @ D.T
-            scores += self.scale * self.offsets[columns] + batch.shifts
-            scores[batch.excluded] = -np.inf
-            scores -= scores.max(axis=1, keepdims=True)
-            T = batch.targets
-            rows = np.repeat(np.arange(T.shape[0]), np.diff(T.indptr))
-            chosen = scores[rows, T.indices]
-            np.exp(scores, out=scores)
-            sums = scores.sum(axis=1, dtype=np.float64)
-            scores /= sums[:, None].astype(scores.dtype)
-            logs = np.bincount(rows, T.data * chosen, T.shape[0]) - np.log(sums)
-            yield batch, D, scores, logs
+        columns = slice(None) if batch.columns is None else batch.columns
+        D, Q = self.D[columns], self.Q[batch.rows]
+        scores = (self.scale * Q if A is None else Q @ A) @ D.T
+        scores += self.scale * self.offsets[columns] + batch.shifts
+        scores[batch.excluded] = -np.inf
+        scores -= scores.max(axis=1, keepdims=True)
+        T = batch.targets
+        rows = np.repeat(np.arange(T.shape[0]), np.diff(T.indptr))
+        chosen = scores[rows, T.indices]
+        np.exp(scores, out=scores)
+        sums = scores.sum(axis=1, dtype=np.float64)
+        scores /= sums[:, None].astype(scores.dtype)
+        logs = np.bincount(rows, T.data * chosen, T.shape[0]) - np.log(sums)
+        return D, scores, logs
 
     def loss(self, W: NDArray) -> tuple[float, NDArray]:
         """The mean negative log-likelihood, without the ridge, and its gradient (D, D)."""
+        A = (self.scale * (np.eye(len(W)) + W)).astype(self.D.dtype)
+
+        def loss_of(batch: Batch) -> tuple[float, NDArray]:
+            D, P, logs = self._softmax(batch, A)
+            return -float(logs.sum()), self.Q[batch.rows].T @ (P @ D - batch.targets @ D)
+
         value, gradient = 0.0, np.zeros(W.shape)
-        for batch, D, P, logs in self._softmax(np.eye(len(W)) + W):
-            value -= float(logs.sum())
-            gradient += self.Q[batch.rows].T @ (P @ D - batch.targets @ D)
+        for value_of, gradient_of in self.threads.map(loss_of, self.batches):
+            value += value_of
+            gradient += gradient_of
         return value / self.n_queries, gradient * (self.scale / self.n_queries)
 
     def _fit_scale(self) -> None:
@@ -185,22 +200,28 @@ class SoftmaxProblem:
         # One pass over a few thousand queries determines a single number well enough.
         some = [batch for batch in self.batches if batch.rows.start < 2000]
         everything, self.batches = self.batches, some
+        n_queries = sum(batch.targets.shape[0] for batch in some)
         # A scale at which scores differ by about 1 between documents.
         probe = self.Q[:200] @ self.D[:2000].T + self.offsets[:2000]
         unit = 1 / max(float(np.std(probe[np.isfinite(probe)])), 1e-30)
         self.scale = unit
         for _ in range(20):
-            slope = curvature = 0.0
-            for batch, D, P, _ in self._softmax():
+            loss = slope = curvature = 0.0
+            for batch in self.batches:
+                D, P, logs = self._softmax(batch)
                 columns = slice(None) if batch.columns is None else batch.columns
                 raw = self.Q[batch.rows] @ D.T + self.offsets[columns]
                 raw[~np.isfinite(raw)] = 0
                 means = np.einsum("bn,bn->b", P, raw)
+                loss -= float(logs.sum()) / n_queries
                 slope += float((means - batch.targets.multiply(raw).sum(axis=1)).sum())
                 curvature += float((np.einsum("bn,bn->b", P, raw**2) - means**2).sum())
             step = -slope / max(curvature, np.finfo(float).tiny)
             # A baseline that is no better than chance would have β = 0: W could not learn.
             previous, low, high = self.scale, max(unit / 4, self.scale / 3), self.scale * 3
+            if loss < 1:  # a small loss decreases exponentially with β
+                exponent = math.log(MIN_LOSS) / math.log(max(loss, 1e-300))
+                high = max(low, min(high, self.scale * exponent))
             self.scale = float(np.clip(self.scale + step, low, high))
             if abs(self.scale - previous) <= 1e-3 * self.scale:
                 break
@@ -209,10 +230,13 @@ class SoftmaxProblem:
     def _variance(self) -> float:
         """The mean of ‖q‖² times the mean over q of the total variance of d under p(d | q)."""
         total = 0.0
-        for _, D, P, _ in self._softmax():
-            means = P @ D
-            squares = np.einsum("nd,nd->n", D, D)
-            total += float((P @ squares).sum(dtype=np.float64) - np.vdot(means, means))
+        for batch in self.batches:
+            D, P, _ = self._softmax(batch)
+            # The sums of P are not exactly 1 in float32, and the difference may be small.
+            means = (P @ D).astype(np.float64)
+            squares = P @ np.einsum("nd,nd->n", D, D, dtype=np.float64)
+            sums = P.sum(axis=1, dtype=np.float64)
+            total += float(squares.sum() - (np.einsum("nd,nd->n", means, means) / sums).sum())
         mean_square = float(np.einsum("nd,nd->", self.Q, self.Q)) / self.n_queries
         return mean_square * total / self.n_queries
 

@@ -68,10 +68,11 @@ class Selection:
 
     def message(self, measure: str, fallback: str) -> str:
         """One sentence for the user."""
-        if self.n_units < MIN_UNITS:
+        if len(self.gains) == 0:
             return (
                 f"The {fallback} is used: {self.n_units} held-out queries are too few to tell "
-                f"whether an adapter helps; at least {MIN_UNITS} are required."
+                f"whether an adapter helps; at least {MIN_UNITS} are required, not all of them "
+                "nearly equal or with the same relevant document."
             )
         change = (
             f"{self.gain:+.4f} ± {self.error:.4f} (standard error) on {self.n_units} held-out "
@@ -109,7 +110,8 @@ def select(
             units.append(search.rows if search.units is None else search.units)
             baselines.append(before)
     n_units = sum(map(len, baselines))
-    if n_units < MIN_UNITS:
+    owners = np.concatenate([np.empty(0, np.intp), *units])
+    if n_units < MIN_UNITS or np.ptp(owners) == 0:
         none = np.empty(0)
         return Selection(candidates, none, none, np.nan, np.nan, None, None, np.nan, n_units)
     if len(gains) == 1:
@@ -166,7 +168,7 @@ def required_standard_errors(n_units: int) -> float:
     """Return how many standard errors a gain of so many independent units must exceed.
 
     >>> [round(required_standard_errors(n), 1) for n in (2, 5, 20, 10_000)]
-    [51.3, 4.1, 2.8, 2.5]
+    [51.3, 4.3, 2.8, 2.5]
     """
     return float(t.isf(norm.sf(MIN_STANDARD_ERRORS), n_units - 1)) if n_units > 1 else np.inf
 

@@ -29,6 +29,7 @@ from boostmetric.embeddings.both_sides import (
 from boostmetric.embeddings.folds import near_duplicates, take_turns
 from boostmetric.embeddings.query_side import SoftmaxProblem
 from boostmetric.embeddings.search import Judge, Maps, Search, own_documents, same_label
+from boostmetric.engines import Threads
 from boostmetric.problem import Comparisons
 
 IDENTITY_SHARES = (8.0, 2.0, 0.5, 0.1, 0.0)
@@ -201,10 +202,17 @@ class Labeled(Training):
         exclude = csr_array(own_documents(rows, len(rows))[used])
         targets = csr_array(grades[used])
         offsets = document_offsets(self.X, self.metric)
-        problem = SoftmaxProblem(
-            self.X[used], self.X, targets, offsets, exclude, random_state=self.seed
-        )
-        return self._query_maps(problem, strengths)
+        with Threads(self.n_jobs) as threads:
+            problem = SoftmaxProblem(
+                self.X[used],
+                self.X,
+                targets,
+                offsets,
+                exclude,
+                random_state=self.seed,
+                threads=threads,
+            )
+            return self._query_maps(problem, strengths)
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,15 +294,17 @@ class Judged(Training):
             M = boosted_metric(points, comparisons=self._triplets(), n_jobs=self.n_jobs)
             return self._metric_maps(M, strengths)
         offsets = document_offsets(self.documents, self.metric)
-        problem = SoftmaxProblem(
-            self.queries,
-            self.documents,
-            self.grades,
-            offsets,
-            nearest=self.nearest,
-            random_state=self.seed,
-        )
-        return self._query_maps(problem, strengths)
+        with Threads(self.n_jobs) as threads:
+            problem = SoftmaxProblem(
+                self.queries,
+                self.documents,
+                self.grades,
+                offsets,
+                nearest=self.nearest,
+                random_state=self.seed,
+                threads=threads,
+            )
+            return self._query_maps(problem, strengths)
 
     def _triplets(self) -> Comparisons:
         """Each query is closer to its relevant documents than to the nearest other ones."""

@@ -36,7 +36,13 @@ from boostmetric.estimators.initial import (
     starting_transformation,
 )
 from boostmetric.estimators.settings import COUNT, SOLVER_PARAMETERS, Settings, is_auto
-from boostmetric.estimators.splits import draw_splits, held_out_errors, seed_of, subset
+from boostmetric.estimators.splits import (
+    check_splits,
+    draw_splits,
+    held_out_errors,
+    seed_of,
+    subset,
+)
 from boostmetric.estimators.training_data import TrainingData
 from boostmetric.estimators.verify import PREFER_SIMPLER, LeaveOneOut, Verification, is_worse
 from boostmetric.metric import Metric
@@ -237,7 +243,8 @@ class BoostMetricCV(LearnedMetric):
             units: Any = (
                 points if data.labels is not None else np.empty(len(data.comparisons or ()))
             )
-            splits = list(check_cv(self.cv).split(units, data.labels))
+            given = check_cv(self.cv).split(units, data.labels)
+            splits = check_splits(given, len(units) if data.labels is None else points.shape[0])
         search = Search(splits, len(candidates))
         identity: tuple[dict[str, str], str] = {}, ""
         if settings.checkpoint is not None:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from boostmetric._files import resolve_output
-from boostmetric._validation import check_parameter, is_count, is_real
+from boostmetric._validation import SEED, check_parameter, is_count, is_real, is_seed
 from boostmetric.estimators.initial import INITS
 from boostmetric.neighbors import Index, check_index
 from boostmetric.problem import LOSSES, REGULARIZERS, Frobenius, Hinge, Regularizer, Trace
@@ -104,6 +104,7 @@ CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda n: n is None or is_count(n) or (isinstance(n, Integral) and int(n) < 0),
         "None or an int other than 0",
     ),
+    "random_state": (is_seed, SEED),
     "verbose": (lambda value: isinstance(value, bool) or is_real(value), "a bool or an int >= 0"),
 }
 """The condition of each remaining parameter, and the text for the error message."""

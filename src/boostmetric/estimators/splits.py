@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 
 from boostmetric.data.labels import Labels
@@ -92,6 +93,36 @@ def draw_splits(data: TrainingData, n_folds: int, seed: int = 0) -> list[Split]:
         (np.flatnonzero(held_out != k), np.flatnonzero(held_out == k))
         for k in range(min(n_folds, len(chosen)))
     ]
+
+
+def check_splits(splits: Iterable[tuple[ArrayLike, ArrayLike]], n: int) -> list[Split]:
+    """Return given splits of n points or comparisons as arrays; raise a ValueError if invalid.
+
+    >>> check_splits([([0, 1], [2])], 3)
+    [(array([0, 1]), array([2]))]
+    """
+    checked = []
+    for number, split in enumerate(splits):
+        parts = [np.asarray(part) for part in split]
+        if len(parts) != 2:
+            raise ValueError(
+                f"Split {number} of cv must be a pair (train, test); it has {len(parts)} parts."
+            )
+        for name, rows in zip(("train", "test"), parts, strict=True):
+            what = f"The {name} indices of split {number} of cv"
+            if rows.dtype == bool:
+                raise ValueError(f"{what} are a Boolean mask. Pass np.flatnonzero(mask) instead.")
+            if rows.ndim != 1 or not len(rows):
+                raise ValueError(f"{what} must be a nonempty 1D array; got shape {rows.shape}.")
+            if rows.dtype.kind not in "iu":
+                raise ValueError(f"{what} must be integers; got {rows.dtype}.")
+            if rows.min() < 0 or rows.max() >= n:
+                raise ValueError(
+                    f"{what} must be in the range [0, {n}), as many as there are points (or "
+                    f"comparisons, without labels); got {rows.min()} to {rows.max()}."
+                )
+        checked.append((parts[0], parts[1]))
+    return checked
 
 
 def subset(data: TrainingData, train: NDArray) -> TrainingData:

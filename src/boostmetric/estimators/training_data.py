@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,14 @@ from sklearn.utils.validation import check_consistent_length
 from boostmetric._validation import is_count
 from boostmetric.data.dask_points import DaskPoints
 from boostmetric.data.labels import as_indicator, check_labels, single_labels
-from boostmetric.data.points import Points, are_identical
+from boostmetric.data.points import Points, are_identical, binary_exponent
 from boostmetric.estimators.initial import distinct_rows
 from boostmetric.estimators.settings import Settings
 from boostmetric.problem import Comparisons
+
+MAX_WEIGHT_EXPONENT = 64
+"""Weights up to 2**64 and down to 2**-64 are used as they are: float32 goes up to 2**128, and sums
+of weights over all comparisons, times differences of features, must not overflow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,13 +84,33 @@ class TrainingData:
                 )
             if sample_weight is not None:
                 raise ValueError("sample_weight requires y.")
-            return cls(points, comparisons=comparisons)
+            return cls(points, comparisons=comparisons).with_moderate_weights()
         labels = as_indicator(y)
         if labels is None:
             labels = single_labels(y)
         check_consistent_length(points, labels)
         _, weights = check_labels(labels, sample_weight)
-        return cls(points, labels, weights, comparisons)
+        return cls(points, labels, weights, comparisons).with_moderate_weights()
+
+    def with_moderate_weights(self) -> TrainingData:
+        """The data with all weights divided by the same power of two if they are extreme.
+
+        Only ratios of weights affect the metric. Moderate weights stay as they are, because the
+        objective is proportional to them.
+        """
+        compared = self.comparisons
+        given = [self.weights, None if compared is None else compared.weights]
+        exponent = max((binary_exponent(each) for each in given if each is not None), default=0)
+        if abs(exponent) <= MAX_WEIGHT_EXPONENT:
+            return self
+
+        def divided(weights: NDArray | None, size: int) -> NDArray:
+            return np.ldexp(np.ones(size) if weights is None else weights, -exponent)
+
+        if compared is not None:
+            compared = replace(compared, weights=divided(compared.weights, len(compared)))
+        weights = None if self.labels is None else divided(self.weights, self.points.shape[0])
+        return replace(self, weights=weights, comparisons=compared)
 
     def check_settings(self, settings: Settings) -> None:
         """Raise a ValueError for settings that do not suit the data."""

@@ -227,7 +227,10 @@ def best_cut(
     if strategy == "accuracy":
         values = tp - fp
     elif strategy == "f_beta":
-        values = tp / (beta**2 * tp[-1] + tp + fp)
+        # Beyond these limits the score is precision or recall, up to rounding; squares of others
+        # might overflow or underflow.
+        square = min(max(beta, 1e-50), 1e50) ** 2
+        values = tp / (square * tp[-1] + tp + fp)
     elif strategy == "max_tpr":
         values = np.where(tnr >= min_rate, tpr, -1)
     else:

@@ -244,16 +244,14 @@ class Block:
             sizes = np.einsum("dj,dj->j", directions, images)
         return np.append(sizes, self._weights.sum(dtype=np.float64))
 
-    def absolute_scatter_at(self, matrix: NDArray) -> tuple[float, bool, NDArray]:
-        """F, whether Σ |u_r|·|A_r| is nonzero, and this sum, or Σ |A_r| if it is zero.
+    def absolute_scatter(self) -> NDArray:
+        """Σ c_r·|A_r|."""
+        return self.operator.absolute_scatter(self._weights)
 
-        It is zero if u_r = 0 or A_r = 0 (comparisons of equal points) for all r.
-        """
+    def absolute_scatter_at(self, matrix: NDArray) -> tuple[float, NDArray]:
+        """F and Σ |u_r|·|A_r|."""
         _, (value, duals) = self._loss_at(matrix)
-        scatter = self.operator.absolute_scatter(np.abs(duals))
-        if scatter.any():
-            return value, True, scatter
-        return value, False, self.operator.absolute_scatter(np.ones_like(duals))
+        return value, self.operator.absolute_scatter(np.abs(duals))
 
     # Parts of these methods that several of them use.
 
@@ -420,7 +418,8 @@ def check_terms(
         gaps = gaps.astype(dtype)
     if weights is not None:
         low, high, limits = weights.min(), weights.max(), np.finfo(dtype)
-        if not (low >= limits.tiny and high <= limits.max):
+        # Neither sums of weights times squared differences nor their squares must overflow.
+        if not (low >= limits.tiny and high <= min(float(limits.max), 1e154) / 1e6 / m):
             raise ValueError(
                 f"weights must be positive and in the range of {dtype}; got values between {low:g} "
                 f"and {high:g}. Leave out terms of weight 0, or divide all weights by their mean."

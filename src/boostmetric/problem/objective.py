@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -185,13 +185,15 @@ class Objective:
         return self.regularizer.gradient(matrix) - at.scatter
 
     def absolute_scatter_at(self, matrix: NDArray) -> NDArray:
-        """Σ |u_r|·|A_r| at a symmetric matrix, or a multiple of Σ |A_r| if that is zero."""
-        parts = self._query(Block.absolute_scatter_at, matrix)
-        values, are_nonzero, scatters = zip(*parts, strict=True)
-        factors = self._merge(values)[1]
-        if any(are_nonzero):
-            factors = factors * are_nonzero
-        return weighted_sum(factors, scatters)
+        """Σ |u_r|·|A_r| at a symmetric matrix."""
+        values, scatters = zip(*self._query(Block.absolute_scatter_at, matrix), strict=True)
+        return weighted_sum(self._merge(values)[1], scatters)
+
+    @cached_property
+    def absolute_scatter(self) -> NDArray:
+        """Σ c_r·|A_r|, which does not depend on M, as a matrix."""
+        parts = self._query(Block.absolute_scatter)
+        return weighted_sum(np.ones(len(parts)), parts)
 
     def margins_and_duals(self) -> tuple[NDArray, NDArray]:
         """ρ and u of the terms of a single block; for users, not for solvers."""

@@ -172,7 +172,8 @@ class Frobenius(Regularizer):
 
     @staticmethod
     def unit(lambda_max: float, dual_sum: float) -> float:
-        return max(lambda_max, 0.0) ** 2 / dual_sum if dual_sum > 0 else 0.0
+        # The square of an eigenvalue may overflow.
+        return max(lambda_max, 0.0) * (lambda_max / dual_sum) if dual_sum > 0 else 0.0
 
     @staticmethod
     def in_units(alpha: float, unit: float) -> float:

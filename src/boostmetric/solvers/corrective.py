@@ -73,6 +73,7 @@ class TotallyCorrective(Solver):
             sizes,
             np.full(1 + len(coefs), 0.1 * accuracy),
             free_scale=False,
+            value_unit=now.dual_sum or 1.0,
             max_evaluations=max_evaluations,
         )
         nothing = replace(nothing, n_evaluations=n_evaluations + best.n_evaluations)

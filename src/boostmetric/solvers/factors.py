@@ -25,19 +25,24 @@ def polish(objective: Objective, root: NDArray, max_evaluations: int) -> tuple[N
 
     Returns B and the number of evaluations.
 
-    The variables are Z with B = K^(−1/4)·Z for the absolute scatter K. With K^(−1/2) the loss would
-    be well conditioned, with the identity the regularizer; this is a compromise, which needs few
+    The variables are Z with B = K^(−1/4)·Z for K = Σ_r c_r·|A_r|. With K^(−1/2) the loss would be
+    well conditioned, with the identity the regularizer; this is a compromise, which needs few
     evaluations for any strength and for features of any scale. Null directions of the data, in
     which K is 0, are left out, unless the regularizer keeps M from being 0 there.
+
+    The weights of K are those of the terms, not their duals. A dual is 0 if a margin is large
+    enough, so directions that satisfy comparisons would be left out, although M needs them.
     """
     # 1) the axes of K, in units of its largest entry
-    scatter = objective.absolute_scatter_at(root @ root.T)
-    values, vectors = eigh(scatter / np.abs(scatter).max())
+    scatter = objective.absolute_scatter
+    size = np.abs(scatter).max()
+    values, vectors = eigh(scatter / size)
     used = values > 16 * np.finfo(objective.dtype).eps * values[-1]
     used |= objective.regularizer.multiple > 0
     values, vectors = np.maximum(values[used], 1e-8 * values[-1]), vectors[:, used]
     axes, inverse = vectors * values**-0.25, vectors * values**0.25
-    # 2) L-BFGS over Z
+    # 2) L-BFGS over Z. The objective is in units of K, too, so that the unit of the weights, on
+    # which the length of the first step depends, has no effect.
     start = inverse.T @ root
     best, best_value, n_evaluations = root, np.inf, 0
     last: Evaluation
@@ -50,7 +55,8 @@ def polish(objective: Objective, root: NDArray, max_evaluations: int) -> tuple[N
         n_evaluations += 1
         if last.value < best_value:
             best, best_value = B, last.value
-        return last.value, (2 * axes.T @ objective.gradient_at(M, last) @ B).ravel()
+        slopes = 2 * axes.T @ (objective.gradient_at(M, last) / size) @ B
+        return last.value / size, slopes.ravel()
 
     def stop(z: NDArray) -> None:
         if last.largest > FAR:
