@@ -78,7 +78,7 @@ def test_float32_is_the_default(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize(
     "learner",
-    [BoostMetric(max_iter=20), BoostMetric(n_components=1), BoostMetricCV(cv=2)],
+    [BoostMetric(max_iter=20), BoostMetric(n_components=1, verify=False), BoostMetricCV(cv=2)],
     ids=["BoostMetric", "one component", "BoostMetricCV"],
 )
 def test_estimators_fitted_on_tables(

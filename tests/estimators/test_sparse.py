@@ -215,7 +215,7 @@ def test_start_is_kept_without_directions(init: str | None) -> None:
 
 @pytest.mark.parametrize("base", [None, sparse.eye_array(60_000, format="csr")])
 def test_start_of_many_features_is_rejected(base: csr_array | None) -> None:
-    with pytest.raises(ValueError, match=r"of 60000 features is too large.*TruncatedSVD"):
+    with pytest.raises(ValueError, match=r"60000 features it is too large.*TruncatedSVD"):
         as_components(base, 60_000, np.float64)
 
 
