@@ -6,8 +6,8 @@ With shuffled labels or judgments, nothing can be learned, and unchanged vectors
 planted gains, the oracle, a projection, raises nDCG@10 by .10 (.095 to .102): some features, which
 it drops, are unrelated to the Gaussian classes, and their scale determines the gain (`SIZES` and
 `NUISANCE` in `tests/adapter_cells.py`; `--oracle` prints the gains). Labels are classes; judged are
-queries and twice as many documents, and those of the class of a query are relevant. If whole classes
-are held out, five shuffled classes replace many small ones, which is harder.
+queries and twice as many documents, and those of the class of a query are relevant. If whole
+classes are held out, five shuffled classes replace many small ones, which is harder.
 
 With duplicates, 10 or 50 % of the queries, documents or labeled points are copies of others, with
 the same label or the same judgments, of the same document or of a copy of it. Every second copy
