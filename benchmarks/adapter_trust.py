@@ -77,6 +77,8 @@ def table(chosen: list[Cell]) -> tuple[str, bool]:
         rows[cell[:4]][cell[4:]] = runs
     shuffled, is_good = [], True
     for (size, kind, side, new), rates in rows.items():
+        if not any(rates.values()):
+            continue
         texts = []
         for key in (*((share, False) for share in DUPLICATES), (0.0, True)):
             runs = rates.get(key, [])
