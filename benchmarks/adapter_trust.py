@@ -68,8 +68,8 @@ def table(chosen: list[Cell]) -> tuple[str, bool]:
     """Markdown table of the rates, and whether all are as they should be."""
     done = measured()
     lines = [
-        "| n × D | data | side | search | shuffled | 10 % duplicates | 50 % duplicates | planted |",
-        "|---|---|---|---|---|---|---|---|",
+        "| n × D | data, side | search | shuffled: 0, 10, 50 % duplicates | planted |",
+        "|---|---|---|---|---|",
     ]
     rows: dict[tuple[Any, ...], dict[tuple[float, bool], list[bool]]] = defaultdict(dict)
     for cell in chosen:
@@ -82,14 +82,15 @@ def table(chosen: list[Cell]) -> tuple[str, bool]:
         texts = []
         for key in (*((share, False) for share in DUPLICATES), (0.0, True)):
             runs = rates.get(key, [])
-            texts.append(f"{sum(runs)} of {len(runs)}" if runs else "")
+            texts.append(f"{sum(runs)} of {len(runs)}" if runs else "–")
             if not key[1]:
                 shuffled += runs
                 is_good &= sum(runs) <= max(1, 0.08 * len(runs))
             else:
                 is_good &= sum(runs) >= 0.8 * len(runs)
         claim = "new documents" if new else "known documents"
-        lines.append(f"| {size.n} × {size.D} | {kind} | {side} | {claim} | {' | '.join(texts)} |")
+        name = f"{size.n} × {size.D} | {kind}, {side} | {claim}"
+        lines.append(f"| {name} | {', '.join(texts[:-1])} | {texts[-1]} |")
     is_good &= sum(shuffled) <= max(1, 0.02 * len(shuffled))
     rate = 100 * sum(shuffled) / max(1, len(shuffled))
     lines += [
