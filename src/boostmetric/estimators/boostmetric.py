@@ -92,10 +92,9 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         (1 − s)·M + s·(Tr M/D)·I in the space of `init`, s = (1 − k/30)/2: with little data it stays
         close to the start.
     n_neighbors : int, (int, int) or "auto", default="auto"
-        Number of targets and of impostors of each point. Only used with labels. "auto" is 5 targets
-        and 10 impostors up to 500 points, 3 and 6 from 2,000 points on, and numbers in between
-        otherwise; fewer, but at least 3, if there are too few points in some class, or outside of
-        it.
+        Number of targets and of impostors of each point. Only used with labels. "auto" is 4 targets,
+        and 8 impostors up to 1,000 points, 6 from 4,000 points on, and 7 in between; fewer, but at
+        least 3, if there are too few points in some class, or outside of it.
     n_passes : int or "auto", default="auto"
         Number of neighbor searches. Each pass after the first one searches in the space learned by
         the pass before. Values above 1 require labels. "auto" is 2 with labels, and 1
