@@ -373,15 +373,19 @@ def test_sentences_of_the_warnings(make: Any, sentence: str) -> None:
         BoostMetric(**{**GIVEN, "init": init, "max_iter": 1}).fit(X, y)
 
 
-def test_start_of_many_features_needs_n_components() -> None:
+def test_start_of_many_features_is_not_kept() -> None:
     rng = np.random.default_rng(0)
     y = np.arange(80) % 2
     X = csr_array(
         (rng.random(800), rng.integers(20_000, size=800), np.arange(0, 801, 10)), (80, 20_000)
     )
     parameters: dict[str, Any] = {**GIVEN, "init": None, "max_iter": 3}
-    with pytest.raises(ValueError, match="with 20000 features it is too large for a dense array"):
-        fit_silently(BoostMetric(**parameters), X, y)
+    with pytest.warns(
+        UserWarning, match="What was learned is kept nevertheless, because with 20000"
+    ):
+        learner = BoostMetric(**parameters).fit(X, y)
+    assert learner.components_.shape == (3, 20_000)
+    assert learner.errors_["gain"] <= 0
     reduced = fit_silently(BoostMetric(n_components=2, **parameters), X, y)
     assert reduced.components_.shape == (2, 20_000)
     assert BoostMetric(verify=False, **parameters).fit(X, y).components_.shape[1] == 20_000

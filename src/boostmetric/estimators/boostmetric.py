@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
@@ -33,6 +33,7 @@ from boostmetric.estimators.checkpoint import Checkpoint, digest, settings_of
 from boostmetric.estimators.early_stopping import HeldOut
 from boostmetric.estimators.initial import (
     CENTERING,
+    MAX_DENSE_FEATURES,
     as_components,
     choose_init,
     reduced_start,
@@ -92,8 +93,8 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
         (1 − s)·M + s·(Tr M/D)·I in the space of `init`, s = (1 − k/30)/2: with little data it stays
         close to the start.
     n_neighbors : int, (int, int) or "auto", default="auto"
-        Number of targets and of impostors of each point. Only used with labels. "auto" is 4 targets,
-        and 8 impostors up to 1,000 points, 6 from 4,000 points on, and 7 in between; fewer, but at
+        Number of targets and of impostors of each point. Only used with labels. "auto" is 4 targets
+        and 8 impostors up to 1,000 points, 6 from 4,000 points on, 7 in between; fewer, but at
         least 3, if there are too few points in some class, or outside of it.
     n_passes : int or "auto", default="auto"
         Number of neighbor searches. Each pass after the first one searches in the space learned by
@@ -447,7 +448,16 @@ class BoostMetric(CallbackSupportMixin, LearnedMetric):
             return None
         if found is not None:
             message = found.message(0 if check is None else check.n_neighbors)
-            if found.n_kept == 0:
+            start = self._of_rank(data, base, [])[0]
+            is_dense = start is not None and not issparse(start)
+            if found.n_kept == 0 and not is_dense and data.points.shape[1] > MAX_DENSE_FEATURES:
+                found = replace(found, n_kept=1)
+                warn(
+                    f"{message.partition(';')[0]}. What was learned is kept nevertheless, because "
+                    f"with {data.points.shape[1]} features the starting metric is too large for a "
+                    "dense array. Set n_components, or reduce X with TruncatedSVD first."
+                )
+            elif found.n_kept == 0:
                 warn(message)
             if settings.verbose:
                 show_log()

@@ -468,28 +468,35 @@ class BoostMetricCV(LearnedMetric):
         is_start = np.array([each.get("shrinkage", 0) == 1 for each in params])
         if not (np.isfinite(scores[is_start]).any() and np.isfinite(scores[~is_start]).any()):
             return rows
-        start, learned = (
-            int(np.nanargmax(np.where(which, scores, np.nan))) for which in (is_start, ~is_start)
+        # The error of LDA on training points is too low, because it separates their labels.
+        is_plain = is_start & [each.get("init") != "lda" for each in params]
+        if not np.isfinite(scores[is_plain]).any():
+            is_plain = is_start
+        start, plain, learned = (
+            int(np.nanargmax(np.where(which, scores, np.nan)))
+            for which in (is_start, is_plain, ~is_start)
         )
         errors = search.errors_of([start, learned])
         verified = Verification.of(errors, "cross-validation", needs_evidence=True)
         self.errors_ = verified.as_dict()
         if all(each.get("shrinkage", 0) == 1 for each in self.averaged_params_):
             return rows
-        base = self._learn(params[start], data)
-        base = as_components(base, data.points.shape[1], data.points.dtype)
+        bases = [
+            as_components(self._learn(params[number], data), data.points.shape[1], rows.dtype)
+            for number in (start, plain)
+        ]
         before, after = (
             held_out_errors(data, data, np.arange(len(data.comparisons or ())), each, 0)
             if check is None
             else check.errors(data.points @ each.T)
-            for each in (base, rows)
+            for each in (bases[1], rows)
         )
         if verified.is_chance:
             message = verified.message(0 if check is None else n_neighbors)
         elif is_worse(after, before, PREFER_SIMPLER):
             message = (
-                "The metric learned from all data is worse than the best starting metric on the "
-                f"training points ({100 * after.values.mean():.1f} and "
+                f"The metric learned from all data is worse than {params[plain]} on the training "
+                f"points ({100 * after.values.mean():.1f} and "
                 f"{100 * before.values.mean():.1f} % errors); the starting metric "
                 f"{params[start]} is kept."
             )
@@ -497,7 +504,7 @@ class BoostMetricCV(LearnedMetric):
             return rows
         warn(message)
         self.averaged_params_ = [params[start]]
-        return base
+        return bases[0]
 
     def _learn(self, candidate: Mapping[str, Any], data: TrainingData) -> Points | None:
         """Return the components of the metric of a candidate; None is the Euclidean metric."""

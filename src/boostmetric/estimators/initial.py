@@ -44,6 +44,9 @@ CENTERING = ("whiten", "pca", "lda")
 INITS = ("auto", "scale", *CENTERING)
 """The names of the transformations."""
 
+MAX_DENSE_FEATURES = 1 << 14
+"""The identity of this many features takes 2 GB."""
+
 N_FOLDS, MAX_QUERIES, MAX_ROWS = 5, 1_000, 10_000
 """`choose_init` classifies at most this number of points, in folds, and samples from this number of
 rows. The standard error of an error of 5 % is then 0.7 %. With 2,000 points the choice takes twice
@@ -324,11 +327,11 @@ def as_components(base: Points | None, n_features: int, dtype: DTypeLike) -> NDA
     """
     if base is not None and not issparse(base):
         return base
-    if n_features > 1 << 14:  # 2 GB in float64
+    if n_features > MAX_DENSE_FEATURES:
         raise ValueError(
-            "The starting metric would be kept, because nothing better was learned, but with "
-            f"{n_features} features it is too large for a dense array. Set n_components, reduce X "
-            "with TruncatedSVD first, or set verify=False to keep what was learned."
+            "The starting metric would be kept, because nothing was learned, but with "
+            f"{n_features} features it is too large for a dense array. Set n_components, or reduce "
+            "X with TruncatedSVD first."
         )
     rows: NDArray = np.eye(n_features, dtype=dtype) if base is None else csr_array(base).toarray()
     return rows

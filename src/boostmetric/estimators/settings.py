@@ -37,12 +37,13 @@ DEFAULT_ALPHAS: tuple[tuple[type[Regularizer], float], ...] = (
 TARGETS, MANY_IMPOSTORS, FEW_IMPOSTORS = 4, 8, 6
 FEW_POINTS, MANY_POINTS = 1_000, 4_000
 """Numbers of neighbors of "auto": the first number of impostors up to the first number of points,
-the second from the second one on, and in between it falls with the logarithm. With as many impostors as targets, wrong labels and heavy tails make the nearest points of a class
-lie farther away than the nearest ones of the others, and most directions shorten what they should
-lengthen: M collapses to a low rank, and the next pass searches in that space. Ratios of the errors
-to those with (5, 5) on 15 ordinary tables and on 20 kinds of unfriendly data, with verification:
-(4, 8) 1.01 ± .02 and .95, (5, 10) 1.02 ± .015 and .96, (5, 7) 1.01 ± .01 and .97, (4, 6) 1.02 and
-.98. More points need fewer neighbors, and time is proportional to the comparisons."""
+the second from the second one on, and in between it falls with the logarithm. With as many
+impostors as targets, wrong labels and heavy tails make the nearest points of a class lie farther
+away than the nearest ones of the others, and most directions shorten what they should lengthen: M
+collapses to a low rank, and the next pass searches in that space. Ratios of the errors to those
+with (5, 5) on 15 ordinary tables and on 20 kinds of unfriendly data, with verification: (4, 8)
+1.01 ± .02 and .95, (5, 10) 1.02 ± .015 and .96, (5, 7) 1.01 ± .01 and .97, (4, 6) 1.02 and .98.
+More points need fewer neighbors, and time is proportional to the comparisons."""
 
 MIN_NEIGHBORS = 3
 """Small classes do not reduce the numbers of neighbors of "auto" any further."""
@@ -214,9 +215,9 @@ class Settings:
         >>> for n in (30, 1000, 50_000):
         ...     of_data = settings.for_data(9, np.arange(n) % 2)
         ...     of_data.n_targets, of_data.n_impostors, of_data.n_passes, of_data.solver.alpha
-        (5, 10, 1, 0.01)
+        (4, 8, 1, 0.01)
         (4, 8, 2, 0.0065...)
-        (3, 6, 2, 0.001)
+        (4, 6, 2, 0.001)
         """
         automatic = self.depends_on_data
         solver, changes = self.solver, dict[str, Any]()

@@ -42,10 +42,10 @@ def seed_of(random_state: int | np.random.RandomState | None) -> int:
 
 def comparison_hashes(points: Points, comparisons: Comparisons, seed: int = 0) -> NDArray:
     """Return hashes of comparisons, equal for comparisons of equal points."""
-    # Products of odd numbers modulo 2**64, and their sums, mix the hashes of the four points.
+    # The two points of a pair are interchangeable, the two pairs are not.
     hashes = content_hashes(points, seed)[comparisons.pairs] | np.uint64(1)
     pairs = hashes[:, 0] * hashes[:, 1]
-    return pairs[comparisons.near] * (pairs[comparisons.far] + pairs[comparisons.far])
+    return np.uint64(3) * pairs[comparisons.near] + pairs[comparisons.far]
 
 
 def draw_splits(data: TrainingData, n_folds: int, seed: int = 0) -> list[Split]:
