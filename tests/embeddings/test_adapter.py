@@ -372,6 +372,7 @@ def test_result_does_not_depend_on_number_of_threads() -> None:
     np.testing.assert_array_equal(one.components_, two.components_)
 
 
+@pytest.mark.filterwarnings("ignore:The identity is used")
 def test_listener_counts_outer_folds() -> None:
     Q, D, judgments = judged(n=60, n_documents=100, D=4)
     calls: list[tuple[int, int]] = []

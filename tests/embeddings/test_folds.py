@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from embedding_data import judged, labeled
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from boostmetric import Comparisons
 from boostmetric.embeddings.folds import near_duplicates, take_turns
@@ -38,7 +41,8 @@ def test_vectors_in_several_arrays_are_compared(rng: np.random.Generator) -> Non
 def test_units_take_turns_within_strata(rng: np.random.Generator) -> None:
     units = rng.integers(0, 60, 300)
     strata = units % 3
-    folds = take_turns(units, 5, 0, strata)
+    hashes = rng.integers(1 << 63, size=300).astype(np.uint64)
+    folds = take_turns(units, 5, hashes, strata)
     assert all(len(np.unique(folds[units == unit])) == 1 for unit in np.unique(units))
     for stratum in range(3):
         own = np.unique(np.stack([units, folds])[:, strata == stratum], axis=1)[1]
@@ -103,3 +107,40 @@ def test_statements_about_a_pair_are_in_one_fold(rng: np.random.Generator) -> No
                 assert not known & new
         assert len(n_learned) == 5
         assert min(n_learned) > 150
+
+
+@pytest.mark.parametrize("unseen", [False, True])
+def test_folds_of_labels_depend_on_contents_only(unseen: bool, rng: np.random.Generator) -> None:
+    X, y = labeled(n=100, n_classes=6)
+    order = rng.permutation(len(X))
+    names = np.array([3, 5, 0, 1, 4, 2])
+    first = Labeled("cosine", "both", None, unseen, 1, 0, X, y, np.arange(100))
+    second = replace(first, X=X[order], y=names[y[order]])
+    for n_folds in (1, 3):
+        folds = zip(first.folds(n_folds), second.folds(n_folds), strict=True)
+        for (part, search), (same_part, same_search) in folds:
+            assert set(order[same_part.rows]) == set(part.rows)
+            assert set(order[same_search.rows]) == set(search.rows)
+
+
+@pytest.mark.parametrize("unseen", [False, True])
+def test_folds_of_judgments_depend_on_contents_only(unseen: bool, rng: np.random.Generator) -> None:
+    queries, documents = (normalized(rng.standard_normal((n, 5))) for n in (60, 90))
+    grades = rng.random((60, 90)) < 0.05
+    grades[np.arange(60), rng.integers(90, size=60)] = True
+    first = Judged(
+        *("cosine", "both", None, unseen, 1, 0),
+        *(queries, documents, csr_array(grades.astype(float)), np.arange(60)),
+    )
+    order, columns = rng.permutation(60), rng.permutation(90)
+    second = replace(
+        first,
+        queries=queries[order],
+        documents=documents[columns],
+        grades=csr_array(grades[order][:, columns].astype(float)),
+    )
+    for (part, search), (same_part, same_search) in zip(
+        first.folds(3), second.folds(3), strict=True
+    ):
+        assert set(order[same_part.rows]) == set(part.rows)
+        assert set(order[same_search.rows]) == set(search.rows)

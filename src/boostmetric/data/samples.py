@@ -36,9 +36,18 @@ def class_order(hashes: NDArray, codes: NDArray) -> NDArray:
     >>> class_order(np.array([7, 3, 5, 9], dtype=np.uint64), np.array([1, 0, 0, 1])).tolist()
     [1, 2, 0, 3]
     """
+    return np.lexsort((hashes, codes, smallest_hashes(codes, hashes)))
+
+
+def smallest_hashes(codes: NDArray, hashes: NDArray) -> NDArray:
+    """Return the smallest hash of the rows with the same code, for each row.
+
+    >>> smallest_hashes(np.array([1, 0, 1]), np.array([8, 3, 1], dtype=np.uint64)).tolist()
+    [1, 3, 1]
+    """
     smallest = np.full(int(codes.max(initial=-1)) + 1, np.iinfo(np.uint64).max, dtype=np.uint64)
     np.minimum.at(smallest, codes, hashes)
-    return np.lexsort((hashes, codes, smallest[codes]))
+    return smallest[codes]
 
 
 def sample(hashes: NDArray, codes: NDArray, size: int) -> NDArray:

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from boostmetric._files import FileFormatError, load_arrays, save_arrays
@@ -21,6 +21,7 @@ from boostmetric.embeddings.search import Map, as_grades, as_vectors
 from boostmetric.embeddings.selection import learn_at, select
 from boostmetric.embeddings.training import Compared, Judged, Labeled, Training
 from boostmetric.engines import single_blas_thread
+from boostmetric.estimators.splits import seed_of
 from boostmetric.evaluation.ranking import METRICS, normalized
 from boostmetric.problem import Comparisons
 
@@ -69,7 +70,8 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     n_jobs : int or None, default=None
         Number of threads, as for `BoostMetric`.
     random_state : int, RandomState or None, default=0
-        Determines the folds.
+        Determines the folds, by hashes of the contents of vectors, so that neither the order of
+        rows nor the names of classes matter; None is 0.
 
     Attributes
     ----------
@@ -232,16 +234,14 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         D = vectors.shape[1]
         if self.n_components is not None and self.n_components > D:
             raise ValueError(f"n_components={self.n_components} exceeds the {D} dimensions of X.")
-        seed = self.random_state
-        if not isinstance(seed, int | np.integer):
-            seed = int(check_random_state(seed).randint(1 << 31))
+        seed = seed_of(self.random_state)
         shared: dict[str, Any] = {
             "metric": self.metric,
             "side": side,
             "n_components": self.n_components,
             "unseen": bool(self.new_documents),
             "n_jobs": self.n_jobs,
-            "seed": int(seed),
+            "seed": seed,
         }
 
         # 3) what they should be like
@@ -275,7 +275,7 @@ class EmbeddingAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         rows = np.flatnonzero(np.diff(grades.indptr))
         queries, nearest = vectors[rows], None
         if side == "query":
-            nearest = nearest_documents(queries, searched, self.n_jobs, int(seed))
+            nearest = nearest_documents(queries, searched, self.n_jobs, seed)
         return Judged(
             **shared,
             queries=queries,

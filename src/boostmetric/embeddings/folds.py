@@ -10,6 +10,7 @@ from scipy.spatial import KDTree
 from sklearn.utils import gen_batches
 
 from boostmetric.data.points import deviations, row_hashes
+from boostmetric.data.samples import smallest_hashes
 
 RELATIVE_DISTANCE = 1e-3
 """Rows are nearly equal if their distance is at most this fraction of the root of the total
@@ -69,17 +70,30 @@ def near_duplicates(*parts: NDArray) -> NDArray:
     return np.argsort(np.argsort(first))[groups.reshape(-1)]
 
 
-def take_turns(units: NDArray, n_folds: int, seed: int, strata: NDArray | None = None) -> NDArray:
+def take_turns(
+    units: NDArray, n_folds: int, hashes: NDArray, strata: NDArray | None = None
+) -> NDArray:
     """Return the fold of each row; rows of the same unit are in the same fold.
 
-    Units take turns in random order, those of the same stratum one after another.
+    Units take turns in the order of their smallest hash, those of the same stratum one after
+    another.
 
-    >>> take_turns(np.array([5, 5, 7, 9]), 3, seed=0).tolist()
-    [2, 2, 1, 0]
+    >>> hashes = np.array([8, 3, 1, 9], dtype=np.uint64)
+    >>> take_turns(np.array([5, 5, 7, 9]), 3, hashes).tolist()
+    [1, 1, 0, 2]
     """
     _, first, codes = np.unique(units, return_index=True, return_inverse=True)
-    random = np.random.default_rng(seed).random(len(first))
-    keys = (random,) if strata is None else (random, strata[first])
+    smallest = smallest_hashes(codes.reshape(-1), hashes)[first]
+    keys = (smallest,) if strata is None else (smallest, strata[first])
     folds = np.empty(len(first), dtype=np.intp)
     folds[np.lexsort(keys)] = np.arange(len(first)) % n_folds
     return folds[codes.reshape(-1)]
+
+
+def sampled(rows: NDArray, hashes: NDArray, size: int) -> NDArray:
+    """Return at most `size` of some rows, those with the smallest hashes, in increasing order.
+
+    >>> sampled(np.array([0, 2, 3]), np.array([8, 3, 1, 9], dtype=np.uint64), 2).tolist()
+    [0, 2]
+    """
+    return np.sort(rows[np.argsort(hashes[rows], kind="stable")[:size]])

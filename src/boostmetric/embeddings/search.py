@@ -11,6 +11,8 @@ from scipy.sparse import coo_array, csr_array, issparse
 from sklearn.utils import check_array, gen_batches
 
 from boostmetric._validation import warn
+from boostmetric.data.points import content_hashes
+from boostmetric.estimators.splits import comparison_hashes
 from boostmetric.evaluation.knn import are_satisfied, best_scale
 from boostmetric.evaluation.ranking import normalized, positive_part, ranking_scores
 from boostmetric.problem import Comparisons
@@ -85,6 +87,10 @@ class Search:
     exclude: csr_array | None = None
     units: NDArray | None = None
 
+    def hashes(self, seed: int) -> NDArray:
+        """Hashes of the contents of the queries."""
+        return content_hashes(self.queries, seed)
+
     def scores(self, maps: Maps = IDENTITY) -> dict[str, NDArray]:
         """The measures of every query after the maps."""
         return ranking_scores(
@@ -111,6 +117,10 @@ class Judge:
     rows: NDArray
     metric: str = "cosine"
     units: NDArray | None = None
+
+    def hashes(self, seed: int) -> NDArray:
+        """Hashes of the contents of the comparisons."""
+        return comparison_hashes(self.points, self.comparisons, seed)
 
     def scores(self, maps: Maps = IDENTITY) -> dict[str, NDArray]:
         """Whether each comparison is satisfied after the map."""

@@ -115,7 +115,7 @@ def select(
         none = np.empty(0)
         return Selection(candidates, none, none, np.nan, np.nan, None, None, np.nan, n_units)
     if len(gains) == 1:
-        half = take_turns(units[0], 2, data.seed)
+        half = take_turns(units[0], 2, search.hashes(data.seed))
         gains = [gains[0][:, half == k] for k in range(2)]
         units = [units[0][half == k] for k in range(2)]
     gain, error = cross_fitted_gain(gains, units)

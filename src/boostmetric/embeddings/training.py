@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.utils import gen_batches
 
+from boostmetric.data.points import content_hashes
+from boostmetric.data.samples import smallest_hashes
 from boostmetric.embeddings.both_sides import (
     N_NEIGHBORS,
     axes_of,
@@ -26,10 +28,11 @@ from boostmetric.embeddings.both_sides import (
     root,
     second_moment,
 )
-from boostmetric.embeddings.folds import near_duplicates, take_turns
+from boostmetric.embeddings.folds import near_duplicates, sampled, take_turns
 from boostmetric.embeddings.query_side import SoftmaxProblem
 from boostmetric.embeddings.search import Judge, Maps, Search, own_documents, same_label
 from boostmetric.engines import Threads
+from boostmetric.estimators.splits import comparison_hashes
 from boostmetric.problem import Comparisons
 
 IDENTITY_SHARES = (8.0, 2.0, 0.5, 0.1, 0.0)
@@ -146,19 +149,19 @@ class Labeled(Training):
         return self.X
 
     def folds(self, n_folds: int) -> Iterator[tuple[Self, Search]]:
-        groups = near_duplicates(self.X)
+        groups, hashes = near_duplicates(self.X), content_hashes(self.X, self.seed)
         if self.unseen:  # whole classes: at least two in each fold, and two to learn from
             n_parts = min(max(n_folds, 2), len(np.unique(self.y)) // 2)
             sizes = np.bincount(self.y)[self.y]
-            units, held_out = self.y, take_turns(self.y, n_parts, self.seed, strata=-sizes)
+            units, held_out = self.y, take_turns(self.y, n_parts, hashes, strata=-sizes)
         else:
             n_parts = n_folds if n_folds > 1 else ONE_OF
-            units, held_out = groups, take_turns(groups, n_parts, self.seed, strata=self.y)
-        rng = np.random.default_rng(self.seed)
+            strata = smallest_hashes(self.y, hashes)  # the names of classes do not matter
+            units, held_out = groups, take_turns(groups, n_parts, hashes, strata)
         for fold in range(min(n_folds, n_parts) if n_parts > 1 else 0):
             test = np.flatnonzero(held_out == fold)
             train = np.flatnonzero((held_out != fold) & ~np.isin(groups, groups[test]))
-            queries = np.sort(rng.permutation(test)[:MAX_EVALUATED])
+            queries = sampled(test, hashes, MAX_EVALUATED)
             # New classes are searched among each other.
             documents = test if self.unseen else train
             own = np.searchsorted(documents, queries) if self.unseen else None
@@ -184,9 +187,8 @@ class Labeled(Training):
         return replace(self, X=self.X[rows], y=self.y[rows], rows=self.rows[rows])
 
     def sample(self, share: float) -> Self:
-        rng = np.random.default_rng(self.seed)
-        # The same share of every class: a random rank within the class.
-        order = np.lexsort((rng.random(len(self.y)), self.y))
+        # The same share of every class: the rank of the hash within the class.
+        order = np.lexsort((content_hashes(self.X, self.seed), self.y))
         counts = np.bincount(self.y)
         ranks = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
         kept = ranks < np.maximum(np.ceil(share * counts), 2)[self.y[order]]
@@ -238,24 +240,29 @@ class Judged(Training):
         return self.documents
 
     def folds(self, n_folds: int) -> Iterator[tuple[Self, Search]]:
-        rng = np.random.default_rng(self.seed)
+        hashes = content_hashes(self.queries, self.seed)
         n_ranked = min(MAX_EVALUATED, max(MIN_EVALUATED, MAX_RANKED // len(self.documents)))
         n_parts = n_folds if n_folds > 1 else ONE_OF
         units = near_duplicates(self.queries)
-        held_out = take_turns(units, n_parts, self.seed)
+        held_out = take_turns(units, n_parts, hashes)
         new_in = None
         if self.unseen:
             # Each document is new in one fold. Queries are held out with one of their relevant
             # documents, and those held out with the same document are one unit.
             documents = near_duplicates(self.documents)
             is_judged = np.isin(documents, documents[self.grades.indices])
-            new_in = take_turns(documents, n_parts, self.seed, strata=is_judged)
-            entries = rng.integers(self.grades.indptr[:-1], self.grades.indptr[1:])
-            homes = self.grades.indices[entries[np.unique(units, return_index=True)[1][units]]]
+            of_documents = content_hashes(self.documents, self.seed)
+            new_in = take_turns(documents, n_parts, of_documents, strata=is_judged)
+            # The order of the products is another one for each query.
+            owners = np.repeat(np.arange(len(hashes)), np.diff(self.grades.indptr))
+            own = smallest_hashes(units, hashes)[owners] | np.uint64(1)
+            order = np.lexsort((own * of_documents[self.grades.indices], units[owners]))
+            firsts = order[np.unique(units[owners][order], return_index=True)[1]]
+            homes = self.grades.indices[firsts][units]
             units, held_out = documents[homes], new_in[homes]
         for fold in range(n_folds):
             train, test = (
-                np.sort(rng.permutation(np.flatnonzero(chosen))[:limit])
+                sampled(np.flatnonzero(chosen), hashes, limit)
                 for chosen, limit in ((held_out != fold, MAX_LEARNED), (held_out == fold, n_ranked))
             )
             part = self._part(train, None if new_in is None else new_in != fold)
@@ -284,9 +291,8 @@ class Judged(Training):
         )
 
     def sample(self, share: float) -> Self:
-        rng = np.random.default_rng(self.seed)
-        n = max(2, round(share * len(self.queries)))
-        return self._part(np.sort(rng.permutation(len(self.queries))[:n]))
+        n, hashes = len(self.queries), content_hashes(self.queries, self.seed)
+        return self._part(sampled(np.arange(n), hashes, max(2, round(share * n))))
 
     def learn(self, strengths: Sequence[float]) -> list[Maps]:
         if self.side == "both":
@@ -357,7 +363,8 @@ class Compared(Training):
             is_common = (point[:, None] == pairs[compared.far]).any(axis=1)
             is_common &= (near >= 0) & (far >= 0)
             units[is_common] = point[is_common]
-        held_out = take_turns(units, n_folds if n_folds > 1 else ONE_OF, self.seed)
+        hashes = comparison_hashes(self.X, compared, self.seed)
+        held_out = take_turns(units, n_folds if n_folds > 1 else ONE_OF, hashes)
         for fold in range(n_folds):
             test = np.flatnonzero(held_out == fold)
             # What is stated about the same pair for another point is not new.
@@ -371,9 +378,8 @@ class Compared(Training):
                 yield replace(self, comparisons=known), judge
 
     def sample(self, share: float) -> Self:
-        rng = np.random.default_rng(self.seed)
-        n = max(2, round(share * self.n_units))
-        rows = np.sort(rng.permutation(self.n_units)[:n])
+        n, hashes = self.n_units, comparison_hashes(self.X, self.comparisons, self.seed)
+        rows = sampled(np.arange(n), hashes, max(2, round(share * n)))
         return replace(self, comparisons=self.comparisons[rows])
 
     def learn(self, strengths: Sequence[float]) -> list[Maps]:
