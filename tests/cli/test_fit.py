@@ -135,7 +135,7 @@ def test_fit_from_labels_and_comparisons(
 ) -> None:
     triplets = made_triplets(tmp_path / "t.npy")
     result(capsys, "fit", data, "-l", "kind", "-c", triplets, "-o", tmp_path / "m", *QUICK)
-    assert (Metric.load(tmp_path / "m").origin or {})["n_comparisons"] == 60 * 50 + 200
+    assert (Metric.load(tmp_path / "m").origin or {})["n_comparisons"] == 60 * 4 * 8 + 200
 
 
 @pytest.mark.slow

@@ -236,7 +236,7 @@ class ProjectionDisplay(Display):
     >>> from boostmetric import BoostMetric
     >>> from sklearn.datasets import load_wine
     >>> X, y = load_wine(return_X_y=True)
-    >>> learner = BoostMetric(max_iter=20).fit(X, y)
+    >>> learner = BoostMetric().fit(X, y)
     >>> display = ProjectionDisplay.from_estimator(learner, X, y, title="wine")
     >>> display.after.shape, [axes.get_title() for axes in display.ax_]
     ((178, 2), ['Before: Euclidean distance', 'After: learned distance'])
