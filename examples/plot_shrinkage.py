@@ -32,7 +32,8 @@ def random_triplets(y, n_triplets, seed):
 held_out = Comparisons.from_triplets(random_triplets(y_test, 5000, seed=100))
 counts = [5, 10, 20, 50, 100, 300, 1000]
 learners = {
-    name: BoostMetric(regularizer=name, alpha=0.1, init=None) for name in ("frobenius", "shrinkage")
+    name: BoostMetric(regularizer=name, alpha=0.1, init=None, verify=False)
+    for name in ("frobenius", "shrinkage")
 }
 shares, spectra = {}, {}
 for name, learner in learners.items():

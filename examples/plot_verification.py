@@ -32,6 +32,12 @@ X_others, other = pictures(100, 5)
 learner = BoostMetric().fit(X, person)
 
 # %%
+# Here the starting transformation, which makes the differences between pictures of the same person
+# equally large in all directions, is all that can be learned. The fit finds this out on people that
+# it holds out, keeps the start, and warns.
+print(learner.init_, learner.errors_)
+
+# %%
 # Distances of pairs, in units of their median. Before, two pictures of the same person are hardly
 # closer than two of different people.
 distances = PairDistanceDisplay.from_estimator(learner, X_others, other)

@@ -22,7 +22,10 @@ from boostmetric.plots import PairDistanceDisplay
 matplotlib = pytest.importorskip("matplotlib")
 
 # old matplotlib, new pyparsing
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Learning did not lower"),  # plot_verification says so
+]
 
 FOLDER = Path(__file__).parent.parent / "examples"
 EXAMPLES = sorted(path.stem for path in FOLDER.glob("plot_*.py"))
@@ -128,7 +131,7 @@ def low_rank(of: SimpleNamespace) -> None:
     assert learned[dozen] == pytest.approx(learned[-1], abs=0.01)
     assert learned[dozen] < pca.min() / 2
     metric = of.learner.metric_
-    assert len(metric.truncate(0.95).eigenvalues) <= 12 <= len(metric.eigenvalues) < 64
+    assert len(metric.truncate(0.95).eigenvalues) <= len(metric.eigenvalues) <= 12
 
 
 def map_of_cities(of: SimpleNamespace) -> None:
