@@ -49,7 +49,7 @@ def test_fit_matches_the_estimator(
     assert lines[0].startswith(f"Learned a metric of rank {len(metric.components)} over 4 features")
     start, learned = (f"{100 * expected.errors_[name]:.1f}%" for name in ("start", "learned"))
     assert lines[1].startswith("Errors on halves of the data that were not learned from: ")
-    assert f": {start} before learning, {learned} after; the difference is " in lines[1]
+    assert f": {start} before learning, {learned} after (gain " in lines[1]
     spaces = {"raw": X, "standardized": X / X.std(axis=0), "learned": metric.transform(X)}
     errors = [f"{100 * knn_error(Z, y):.1f}% {name}" for name, Z in spaces.items()]
     assert f"3-NN error on the training data (leave-one-out): {', '.join(errors)}." in lines[2]

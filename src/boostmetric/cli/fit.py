@@ -287,8 +287,8 @@ def describe_errors(learner: BoostMetric | BoostMetricCV, are_violations: bool) 
     name = "Violated comparisons" if are_violations else "Errors"
     return (
         f"{name} {where[errors['measure']]}: {100 * errors['start']:.1f}% before learning, "
-        f"{100 * errors['learned']:.1f}% after; the difference is {100 * errors['gain']:.1f} ± "
-        f"{100 * errors['gain_standard_error']:.1f} points."
+        f"{100 * errors['learned']:.1f}% after (gain {100 * errors['gain']:.1f} ± "
+        f"{100 * errors['gain_standard_error']:.1f} points)."
     )
 
 
