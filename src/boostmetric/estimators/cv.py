@@ -88,7 +88,7 @@ class BoostMetricCV(LearnedMetric):
     for these transformations and LDA without learning. Candidates are fitted once per fold. Those
     that are at most one standard error worse than the best one on held-out data are fitted to all
     data, and the result is the average of their metrics, each divided by its mean squared distance.
-    By default this takes about seven times as long as `BoostMetric().fit`.
+    By default this takes about six times as long as `BoostMetric().fit`.
 
     Parameters
     ----------
