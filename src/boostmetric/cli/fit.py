@@ -63,7 +63,7 @@ def fit(
         model(
             "--choose",
             help="Choose the starting transformation by cross-validation "
-            "(BoostMetricCV); about seven times slower.",
+            "(BoostMetricCV); about six times slower.",
         ),
     ] = False,
     init: Annotated[
