@@ -108,3 +108,12 @@ def test_each_bit_of_content_hashes_is_random(rng: np.random.Generator) -> None:
     assert np.abs(bits.mean(axis=0) - 0.5).max() < 0.06
     correlations = np.corrcoef(np.column_stack([bits, np.arange(2000)]).T)
     assert np.abs(correlations - np.eye(65)).max() < 0.15
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_content_hashes_of_binary_rows_differ(form: Any, rng: np.random.Generator) -> None:
+    X = np.unique(rng.integers(0, 2, size=(200, 12)).astype(float), axis=0)
+    hashes = content_hashes(form(X))
+    assert len(np.unique(hashes)) == len(X)
+    rows, columns = rng.permutation(len(X)), rng.permutation(12)
+    np.testing.assert_array_equal(content_hashes(form(X[rows][:, columns])), hashes[rows])

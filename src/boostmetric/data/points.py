@@ -9,6 +9,7 @@ offset. Features with p > ½ are centered, which at most doubles the number of s
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -210,22 +211,35 @@ def content_hashes(X: Points, seed: int = 0, rows: NDArray | None = None) -> NDA
     """
     if rows is not None and len(rows) < X.shape[0]:
         X = X[rows]
-    n, D = X.shape
+    n = X.shape[0]
     if n == 0:
         return np.empty(0, dtype=np.uint64)
     key = _mixed(np.array([seed], dtype=np.uint64) + np.uint64(1))
     # The mixed bits of 0 are 0, so entries that a sparse X does not store have no effect.
-    if not isinstance(X, np.ndarray):
-        entries = csr_array((_mixed_bits(X.data), X.indices, X.indptr), X.shape)
-        columns = entries.T @ np.ones(n, dtype=np.uint64)
-        hashes: NDArray = entries @ (_mixed(columns + key) | np.uint64(1))
-        return _mixed(hashes)
-    batches = list(gen_batches(n, rows_at_once(X, 1 << 18)))
-    columns = np.zeros(D, dtype=np.uint64)
-    for batch in batches:
-        columns += _mixed_bits(X[batch]).sum(axis=0, dtype=np.uint64)
-    factors = _mixed(columns + key) | np.uint64(1)
-    return _mixed(np.concatenate([_mixed_bits(X[batch]) @ factors for batch in batches]))
+    if isinstance(X, np.ndarray):
+        batches = [X[batch] for batch in gen_batches(n, rows_at_once(X, 1 << 18))]
+    else:
+        batches = [csr_array((_mixed_bits(X.data), X.indices, X.indptr), X.shape)]
+
+    def bits() -> Iterator[Any]:
+        yield from map(_mixed_bits, batches) if isinstance(X, np.ndarray) else batches
+
+    def hashes_of(columns: NDArray) -> NDArray:
+        factors = _mixed(columns + key) | np.uint64(1)
+        return _mixed(np.concatenate([each @ factors for each in bits()]))
+
+    def sums_over(rows: NDArray) -> NDArray:
+        ends = np.cumsum([each.shape[0] for each in batches])[:-1]
+        parts = zip(bits(), np.split(rows, ends), strict=True)
+        return np.asarray(sum(each.T @ part for each, part in parts))
+
+    columns = sums_over(np.ones(n, dtype=np.uint64))
+    hashes = hashes_of(columns)
+    found = columns[columns > 0]
+    if len(np.unique(found)) < len(found):
+        # Some columns have the same values, as binary ones may, but in other rows.
+        hashes = hashes_of(sums_over(hashes))
+    return hashes
 
 
 def _mixed_bits(values: NDArray) -> NDArray:
