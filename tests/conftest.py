@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 from boostmetric.data.points import Points, binary_exponent, centered
 from boostmetric.engines import Local, Threads
@@ -26,6 +27,21 @@ from boostmetric.problem import (
     as_loss,
 )
 from boostmetric.solvers import DEFAULT_ALPHA, Boosting
+
+BLAS = {
+    each["filepath"]
+    for each in ThreadpoolController().select(user_api="blas").info()
+    if each.get("threading_layer") not in ("disabled", "openmp")
+}
+"""Files of the BLAS libraries of NumPy and SciPy, whose limit applies to the whole process. Tests
+may load the libraries of other packages, such as OpenCV, later."""
+
+
+def blas_threads() -> list[int]:
+    """Numbers of threads of the BLAS libraries of NumPy and SciPy."""
+    libraries = ThreadpoolController().select(user_api="blas").info()
+    return [each["num_threads"] for each in libraries if each["filepath"] in BLAS]
+
 
 SMOOTH = [name for name, loss in LOSSES.items() if "stagewise" in loss.solvers]
 """Names of the differentiable losses."""

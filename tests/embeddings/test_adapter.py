@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import blas_threads
 from embedding_data import judged, labeled
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import estimator_checks_generator
-from threadpoolctl import ThreadpoolController, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 from boostmetric import Comparisons, EmbeddingAdapter, FileFormatError, Metric
 from boostmetric._files import save_arrays
@@ -236,8 +237,7 @@ def test_fits_use_one_thread_of_blas(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers: list[int] = []
 
     def select(*arguments: Any) -> Any:
-        info = ThreadpoolController().select(user_api="blas").info()
-        numbers.extend(each["num_threads"] for each in info)
+        numbers.extend(blas_threads())
         return selection.select(*arguments)
 
     monkeypatch.setattr(adapter_module, "select", select)

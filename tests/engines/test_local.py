@@ -14,22 +14,10 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
-from threadpoolctl import ThreadpoolController, threadpool_limits
+from conftest import blas_threads
+from threadpoolctl import threadpool_limits
 
 from boostmetric.engines import Local, Threads, available_cores, single_blas_thread
-
-
-def blas_threads() -> list[int]:
-    """Numbers of threads of the BLAS libraries whose limit applies to the whole process.
-
-    Other tests may have loaded libraries without threads, or with limits per thread.
-    """
-    return [
-        library["num_threads"]
-        for library in ThreadpoolController().select(user_api="blas").info()
-        if library.get("threading_layer") not in ("disabled", "openmp")
-    ]
-
 
 needs_blas = pytest.mark.skipif(
     not blas_threads(), reason="no BLAS with a number of threads for the whole process"
@@ -175,10 +163,11 @@ def test_overlapping_contexts_restore_the_limit() -> None:
         with single_blas_thread():
             thread.start()
             assert has_entered.wait(30)
-        # The first context has ended, the second has not.
-        assert set(blas_threads()) == {1}
-        may_leave.set()
-        thread.join()
+        try:  # the first context has ended, the second has not
+            assert set(blas_threads()) == {1}
+        finally:
+            may_leave.set()
+            thread.join()
         assert seen == [{1}]
         assert blas_threads() == before
 
