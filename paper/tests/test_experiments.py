@@ -229,9 +229,16 @@ def test_a_cell_of_table_2_has_the_paper_s_alpha(v: str) -> None:
     X, y = balance_scale()
     train, _, test = paper_split(625, (438, 94, 93), 3)
     learner = BoostMetric(
-        loss="exponential", regularizer=Trace(float(v[2:])), directions_per_step=1
-    )
-    learner.fit(X[train], y[train])
+        loss="exponential",
+        solver="stagewise",
+        regularizer=Trace(float(v[2:])),
+        n_neighbors=3,
+        n_passes=1,
+        directions_per_step=1,
+        tol=0.0,
+        init=None,
+        verify=False,
+    ).fit(X[train], y[train])
     Z = learner.transform(X)
     record = run_table2(Cell("table2", "balance", v, 3))
     assert record["error"] == pytest.approx(sklearn_error(Z[train], y[train], Z[test], y[test]))

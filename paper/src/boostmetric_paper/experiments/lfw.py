@@ -40,13 +40,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, normalize
 
 from boostmetric.data.pairs import draw_triplets
-from boostmetric.estimators import BoostMetric, starting_transformation
+from boostmetric.estimators import starting_transformation
 from boostmetric.evaluation.verification import best_cut, equal_error
 from boostmetric.metric import pair_distances
 from boostmetric.problem import Comparisons
 from boostmetric_paper.datasets.catalogue import folder_of
 from boostmetric_paper.experiments.cells import Cell, Record
 from boostmetric_paper.experiments.experiment import Experiment, ExperimentError, cached
+from boostmetric_paper.experiments.methods import paper_method
 from boostmetric_paper.mknn import MkNN
 from boostmetric_paper.peers import measure
 from boostmetric_paper.vision.landmarks import FaceSift
@@ -111,7 +112,7 @@ PAPER = Setting(
     describe=FaceSift("detected"),
     dimensions=(100, 200, 300, 400),
     triplets=(3000, 6000, 9000, 12_000, 15_000, 18_000),
-    recipe=Recipe(30, {**BATCHES, "alpha": 0.03}),
+    recipe=Recipe(30, {**BATCHES, "regularizer": "trace", "alpha": 0.03}),
     sphere_triplets=45_000,
     sphere_recipe=Recipe(1, {**BATCHES, "regularizer": "frobenius", "alpha": 1.0}),
     max_images=10,
@@ -124,9 +125,9 @@ SMALL = replace(
     describe=FaceSift("mean"),
     dimensions=(8, 12),
     triplets=(60,),
-    recipe=Recipe(3, {"max_iter": 12, "directions_per_step": 1}),
+    recipe=Recipe(3, {"max_iter": 12}),
     sphere_triplets=120,
-    sphere_recipe=Recipe(1, {"max_iter": 12, "directions_per_step": 1, "regularizer": "frobenius"}),
+    sphere_recipe=Recipe(1, {"max_iter": 12, "regularizer": "frobenius", "alpha": 1e-2}),
     max_images=3,
     n_neighbors=5,
     n_folds=2,
@@ -289,7 +290,7 @@ def learn(
     """The fold in the space of a metric from triplets of training people, and measurements."""
     X, people = fold.training_points(setting.max_images)
     comparisons = people_triplets(X, people, n_triplets, recipe, seed)
-    learner = BoostMetric("exponential", verify=False, **recipe.options)
+    learner = paper_method(**recipe.options)
     _, measures = measure(lambda: learner.fit(X, comparisons=comparisons))
     facts = {"iterations": learner.n_iter_, "ended": learner.status_.name, "n_triplets": n_triplets}
     return fold.mapped(learner.transform), {**measures, **facts}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from boostmetric.estimators import BoostMetric, BoostMetricCV
 from boostmetric.evaluation.knn import knn_error
-from boostmetric.problem import Comparisons
+from boostmetric.problem import Comparisons, Trace
 from boostmetric_paper.datasets import Part, Split
 from boostmetric_paper.peers import PEERS, Learned, fit_here, fit_in_subprocess
 
@@ -26,7 +26,26 @@ GAMMAS = (0.01, 0.1, 1.0, 10.0)
 """Values of ITML's slack parameter that the paper chooses from."""
 
 N_NEIGHBORS = 3
-"""Targets and impostors of each point, as in the paper and by default."""
+"""Targets and impostors of each point."""
+
+PAPER_PARAMETERS: dict[str, Any] = {
+    "solver": "stagewise",
+    "regularizer": Trace(1e-7),  # v, absolute
+    "n_neighbors": N_NEIGHBORS,
+    "n_passes": 1,
+    "index": None,
+    "max_iter": 500,  # J
+    "directions_per_step": 1,
+    "tol": 0.0,  # a pass ends at λ_max < v or after J directions
+    "eigen_solver": "exact",
+    "n_components": None,
+    "init": None,
+    "verify": False,
+    "early_stopping": False,
+    "warm_start": False,
+}
+"""The paper's parameters. Experiments state what they change, so that they do not depend on the
+defaults of the package."""
 
 MAX_SMALL = 1000
 """Training points of a small dataset (balance, wine, iris)."""
@@ -68,14 +87,20 @@ def stagewise(n_features: int, n_comparisons: int) -> dict[str, Any]:
     return {"directions_per_step": size, "tol": 0.0}
 
 
+def paper_method(loss: str = "exponential", **options: Any) -> BoostMetric:
+    """`BoostMetric` with the parameters `PAPER_PARAMETERS`, except for those given.
+
+    >>> paper_method("logistic", n_passes=3).get_params()["n_neighbors"]
+    3
+    """
+    return BoostMetric(loss, **{**PAPER_PARAMETERS, **options})
+
+
 def fit_boostmetric(
     X: NDArray, y: NDArray | None = None, comparisons: Comparisons | None = None, **options: Any
 ) -> Learned:
-    """BoostMetric with the given parameters, and how the fit ended.
-
-    Experiments report what was learned, also where the starting metric is better.
-    """
-    learner = BoostMetric(verify=False, **options).fit(X, y, comparisons=comparisons)
+    """BoostMetric with the paper's parameters, except for the given ones, and how the fit ended."""
+    learner = paper_method(**options).fit(X, y, comparisons=comparisons)
     measures = {
         "iterations": learner.n_iter_,
         "ended": learner.status_.name,
@@ -99,15 +124,14 @@ def _boostmetric(split: Split, seed: int, **options: Any) -> Learned:
     """
     train, validation, _ = split
     X, y = np.vstack([train.X, validation.X]), np.concatenate([train.y, validation.y])
-    if options.get("solver") != "totally_corrective":
-        options |= stagewise(X.shape[1], len(train.X) * N_NEIGHBORS**2)
     return fit_boostmetric(
         X,
         y,
         early_stopping=True,
         validation_fraction=len(validation.X) / len(X),
+        n_iter_no_change=50,
         random_state=seed,
-        **options,
+        **{**stagewise(X.shape[1], len(train.X) * N_NEIGHBORS**2), **options},
     )
 
 
@@ -149,7 +173,10 @@ METHODS = {
         )
     },
     "hinge": Method(
-        *("soft-margin hinge", lambda split, seed: fit_boostmetric(*split.train, loss="hinge")),
+        "soft-margin hinge",
+        lambda split, seed: fit_boostmetric(
+            *split.train, loss="hinge", solver="auto", regularizer="trace", alpha=1e-7
+        ),
         slow=True,
     ),
     "recipe": Method("BoostMetricCV", lambda split, seed: fit_recipe(split.train, seed)),

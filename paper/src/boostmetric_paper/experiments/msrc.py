@@ -226,7 +226,7 @@ METHODS: dict[str, Callable[[Part, Setting, int], Learned]] = {
     "lmnn": lambda train, setting, seed: fit_in_subprocess("lmnn", *train, n_neighbors=3),
     "boostmetric-e": partial(_boostmetric, loss="exponential"),
     "boostmetric-squared-hinge": partial(
-        _boostmetric, loss="squared_hinge", alpha=1e-3, max_iter=300
+        _boostmetric, loss="squared_hinge", regularizer="trace", alpha=1e-3, max_iter=300
     ),
     "recipe": lambda train, setting, seed: fit_recipe(train, seed),
 }

@@ -19,9 +19,8 @@ from sklearn.metrics import ConfusionMatrixDisplay
 
 from boostmetric._files import atomic_write
 from boostmetric.data.synthetic import concentric_circles
-from boostmetric.estimators import BoostMetric
 from boostmetric_paper.experiments.cells import Record, Results
-from boostmetric_paper.experiments.methods import TITLES
+from boostmetric_paper.experiments.methods import TITLES, paper_method
 from boostmetric_paper.experiments.paper import PAPER, Score, paper_score
 from boostmetric_paper.experiments.registry import EXPERIMENTS
 from boostmetric_paper.vision.sets import MSRC
@@ -427,7 +426,7 @@ def circles(cells: Cells) -> tuple[str, Figure]:
         + grid(names_of(cells)[1], ["error"], lambda m, _: percent_text(cells["circles", m]))
     )
     X, y = concentric_circles(random_state=0)
-    boosted = BoostMetric("exponential", directions_per_step=1, verify=False).fit(X, y)
+    boosted = paper_method().fit(X, y)
     projections = {
         "PCA": PCA(2).fit_transform(X),
         "LDA": LinearDiscriminantAnalysis(n_components=2).fit(X, y).transform(X),

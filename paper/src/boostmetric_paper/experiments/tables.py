@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from boostmetric import BoostMetric, Trace
+from boostmetric import Trace
 from boostmetric.data.synthetic import concentric_circles
 from boostmetric.evaluation.knn import knn_error
 from boostmetric_paper.datasets import NAMES, load
 from boostmetric_paper.experiments.cells import Cell, Record
 from boostmetric_paper.experiments.experiment import SEEDS, Experiment
-from boostmetric_paper.experiments.methods import METHODS, fit_boostmetric, stagewise
+from boostmetric_paper.experiments.methods import METHODS, fit_boostmetric, paper_method, stagewise
 from boostmetric_paper.peers import fit_in_subprocess, measure
 from boostmetric_paper.voting import majority, neighbor_labels
 
@@ -71,12 +71,7 @@ def run_table2(cell: Cell) -> Record:
     """The error of BoostMetric-E for one strength of the regularizer, in the paper's units."""
     data = load(cell.dataset)
     train, _, test = data.reduced(data.split(cell.seed))
-    learner = BoostMetric(
-        "exponential",
-        regularizer=Trace(ALPHAS[cell.method]),
-        directions_per_step=1,
-        verify=False,
-    )
+    learner = paper_method(regularizer=Trace(ALPHAS[cell.method]))
     _, measures = measure(lambda: learner.fit(*train))
     Z, W = learner.transform(train.X), learner.transform(test.X)
     return {
@@ -97,8 +92,7 @@ def run_circles(cell: Cell) -> Record:
     elif cell.method == "lda":
         transform = LinearDiscriminantAnalysis(n_components=2).fit(X, y).transform
     else:
-        learner = BoostMetric("exponential", directions_per_step=1, verify=False)
-        metric = learner.fit(X, y).metric_
+        metric = paper_method().fit(X, y).metric_
         eigenvalues["eigenvalues"] = (metric.eigenvalues / metric.eigenvalues.sum()).tolist()
         transform = metric.truncate(2).transform
     error = knn_error(transform(X), y, transform(X_test), y_test)
@@ -113,8 +107,9 @@ def run_runtime(cell: Cell) -> Record:
     if cell.method != "boostmetric-e":
         n_neighbors = {"lmnn": "n_neighbors", "mlpack-lmnn": "k"}[cell.method]
         return {**size, **fit_in_subprocess(cell.method, X, y, **{n_neighbors: 1}).measures}
-    options = {"loss": "exponential", "n_neighbors": 1, **stagewise(n_features, n_triplets)}
-    learned, measures = measure(lambda: fit_boostmetric(X, y, **options))
+    eigen_solver = "exact" if n_features <= 600 else "approximate"
+    options = {"eigen_solver": eigen_solver, **stagewise(n_features, n_triplets)}
+    learned, measures = measure(lambda: fit_boostmetric(X, y, n_neighbors=1, **options))
     return {**measures, **learned.measures, **size}
 
 
