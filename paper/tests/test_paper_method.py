@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -98,6 +99,19 @@ def test_experiments_state_every_parameter(
     if name != "hinge":  # a linear program, with a solver of its own
         stated = {key: value for key, value in params.items() if key not in WITHOUT_EFFECT}
         assert "auto" not in [each for each in stated.values() if isinstance(each, str)]
+
+
+@pytest.mark.parametrize("page", ["guide/differences.md", "paper.md"])
+def test_pages_show_these_parameters(page: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / page).read_text()
+    found: dict[str, Any] = {}
+    for example in doctest.DocTestParser().get_examples(text.split("```python")[1].split("```")[0]):
+        exec(example.source, found)
+    learners = [each for each in found.values() if isinstance(each, BoostMetric)]
+    params = learners[0].get_params(deep=False)
+    expected = paper_method().get_params(deep=False)
+    assert params.pop("regularizer").alpha == expected.pop("regularizer").alpha
+    assert params == expected
 
 
 def test_no_other_estimators_are_constructed() -> None:
