@@ -165,7 +165,7 @@ def learn_at(data: Training, position: int | None) -> Maps:
 
 
 def required_standard_errors(n_units: int) -> float:
-    """Return how many standard errors a gain of so many independent units must exceed.
+    """Return the standard errors that a gain of this number of independent units must exceed.
 
     >>> [round(required_standard_errors(n), 1) for n in (2, 5, 20, 10_000)]
     [51.3, 4.3, 2.8, 2.5]

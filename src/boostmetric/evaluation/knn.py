@@ -210,7 +210,7 @@ def nearest_references(
     ----------
     images : points of shape (n, d), `comparable`
     queries, references : row numbers
-    n_neighbors : k, if there are so many references
+    n_neighbors : k; if there are fewer references, their number
 
     Examples
     --------
