@@ -10,9 +10,11 @@ from conftest import SMOOTH, duals_of, margins_of, problem_of
 from numpy.typing import NDArray
 from oracles import matrices_of, optimum_of_comparisons
 from scipy.linalg import eigvalsh
+from scipy.optimize import minimize
+from scipy.special import expit
 from sklearn.datasets import load_iris
 
-from boostmetric import LOSSES, Boosting, Comparisons, Metric, Operator, Status, boost
+from boostmetric import LOSSES, Boosting, Comparisons, Metric, Operator, Status, Trace, boost
 from boostmetric.problem import block as block_module
 from boostmetric.solvers.certificate import lower_bound
 from boostmetric.solvers.coefficients import best_on_slice
@@ -268,3 +270,51 @@ def test_no_direction_is_left_at_optimum(loss: str) -> None:
     fit = fitted(data, loss, alpha=0.1, tol=1e-8)
     scatter = np.einsum("r,rij->ij", duals_of(fit), matrices_of(*data))
     assert eigvalsh(scatter)[-1] <= fit.alpha + 1e-4 * fit.alpha_max
+
+
+def algorithm4(X: NDArray, comparisons: Comparisons, v: float, n_directions: int) -> NDArray:
+    """The paper's Algorithm 4 with the logistic loss: all coefficients after each eigenvector."""
+    differences = X[comparisons.pairs[:, 0]] - X[comparisons.pairs[:, 1]]
+    near, far = differences[comparisons.near], differences[comparisons.far]
+    Z, w = np.empty((X.shape[1], 0)), np.empty(0)
+    for _ in range(n_directions):
+        u = expit(-((far @ Z) ** 2 - (near @ Z) ** 2) @ w)
+        scatter = far.T @ (u[:, None] * far) - near.T @ (u[:, None] * near)
+        Z = np.column_stack([Z, np.linalg.eigh(scatter)[1][:, -1]])
+        H = (far @ Z) ** 2 - (near @ Z) ** 2
+
+        def value_and_gradient(w: NDArray, H: NDArray = H) -> tuple[float, NDArray]:
+            margins = H @ w
+            return float(np.logaddexp(0, -margins).sum() + v * w.sum()), v - H.T @ expit(-margins)
+
+        w = minimize(
+            value_and_gradient,
+            np.append(w, 0.0),
+            jac=True,
+            bounds=[(0, None)] * Z.shape[1],
+            method="L-BFGS-B",
+            options={"ftol": 1e-15, "gtol": 1e-12, "maxiter": 10_000, "maxfun": 100_000},
+        ).x
+    return (Z * w) @ Z.T
+
+
+@pytest.mark.parametrize("v", [1e-2, 1.0])
+@pytest.mark.parametrize("n_directions", [1, 3, 6])
+def test_single_directions_are_algorithm_4(v: float, n_directions: int) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 5))
+    y = X[:, 0] + 0.5 * X[:, 1] + 0.8 * rng.normal(size=60) > 0
+    comparisons = Comparisons.from_labels(X, y, 3, 3)
+    fit = boost(
+        X,
+        comparisons,
+        "logistic",
+        solver="totally_corrective",
+        regularizer=Trace(v),
+        directions_per_step=1,
+        max_iter=n_directions,
+        tol=0.0,
+        eigen_solver="exact",
+    )
+    expected = algorithm4(X, comparisons, v, n_directions)
+    np.testing.assert_allclose(fit.metric.matrix, expected, atol=1e-5 * np.abs(expected).max())

@@ -16,6 +16,10 @@ from boostmetric.solvers.coefficients import (
 )
 from boostmetric.solvers.factors import orthogonal_directions, polish
 
+ACCURACY, PAPER_ACCURACY = 0.1, 1e-6
+"""The slopes that remain after the coefficients were optimized, relative to the excess of λ_max. A
+batch need not be exact; single directions are, as in the paper's Algorithm 4."""
+
 FIRST_BUDGET, MAX_BUDGET = 32, 1024
 """Evaluations that a step may spend on a factor of M: it doubles from step to step. Few are wasted
 before all directions are known, and an ill-conditioned problem still converges in a few steps."""
@@ -24,8 +28,9 @@ before all directions are known, and an ill-conditioned problem still converges 
 class TotallyCorrective(Solver):
     """Add the leading eigenvectors and optimize the coefficients of all directions together.
 
-    If M is a matrix, the directions are optimized, too (`polish`): near an optimum of full rank,
-    about D²/2 eigenvectors of scatters would be needed instead.
+    With batches, and if M is a matrix, the directions are optimized, too (`polish`): near an
+    optimum of full rank, about D²/2 eigenvectors of scatters would be needed instead. With single
+    directions, this is the paper's Algorithm 4.
     """
 
     default_tol = 1e-3
@@ -51,8 +56,10 @@ class TotallyCorrective(Solver):
         directions = np.column_stack([metric.directions, new])
         coefs = np.append(added.scale * metric.coefs, added.coefs)
         # 3) all directions
-        max_evaluations = 100
-        if objective.is_dense and coefs.any():
+        max_evaluations, precision = 100, ACCURACY
+        if self.batch_size == 1:
+            max_evaluations, precision = 1000, PAPER_ACCURACY
+        elif objective.is_dense and coefs.any():
             budget = min(FIRST_BUDGET << memory.n_steps, MAX_BUDGET)
             root, n = polish(objective, directions * np.sqrt(coefs), budget)
             n_evaluations += n
@@ -71,7 +78,7 @@ class TotallyCorrective(Solver):
             coefs,
             np.full(len(coefs), np.inf),
             sizes,
-            np.full(1 + len(coefs), 0.1 * accuracy),
+            np.full(1 + len(coefs), precision * accuracy),
             free_scale=False,
             value_unit=now.dual_sum or 1.0,
             max_evaluations=max_evaluations,
