@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from boostmetric_paper import cli
 from boostmetric_paper.cli import main
 from boostmetric_paper.experiments.registry import EXPERIMENTS
 
@@ -78,3 +80,23 @@ def test_error_without_images_says_what_to_download(
     assert main([*command, "--results", str(tmp_path / "results")]) == 2
     assert "Download" in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
+
+
+def test_methods_without_interpreter_are_skipped_unless_selected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BOOSTMETRIC_PEERS", str(tmp_path / "python"))
+    computed: list[str] = []
+
+    def compute(cells: Any, *arguments: Any, **options: Any) -> int:
+        computed.extend(cell.method for cell in cells)
+        return len(cells)
+
+    monkeypatch.setattr(cli, "compute", compute)
+    words = ["reproduce", "table1", "--datasets", "wine", "--results", str(tmp_path)]
+    assert main(words) == 0
+    assert capsys.readouterr().err == "Skipping rca, lmnn, itml: run `make peers` first.\n"
+    assert "boostmetric-e" in computed
+    assert not {"rca", "lmnn", "itml"} & {*computed}
+    assert main([*words, "--methods", "lmnn"]) == 2
+    assert "lmnn need the interpreter" in capsys.readouterr().err

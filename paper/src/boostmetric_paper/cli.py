@@ -8,7 +8,7 @@ from pathlib import Path
 
 from boostmetric_paper.datasets import NAMES, DatasetError, describe, fetch
 from boostmetric_paper.experiments.cells import Results, compute, is_missing
-from boostmetric_paper.experiments.experiment import ExperimentError
+from boostmetric_paper.experiments.experiment import ExperimentError, without_interpreter
 from boostmetric_paper.experiments.registry import EXPERIMENTS
 from boostmetric_paper.experiments.tables import too_slow
 
@@ -125,7 +125,13 @@ def _reproduce(arguments: argparse.Namespace) -> None:
     cells = experiment.cells(arguments.datasets, arguments.methods, arguments.seeds)
     results = Results(arguments.results / f"{name}.jsonl")
     known = results.read()
-    experiment.check_ready([cell for cell in cells if is_missing(known, cell, arguments.retry)])
+    missing = [cell for cell in cells if is_missing(known, cell, arguments.retry)]
+    skipped = [] if arguments.methods else without_interpreter(missing)
+    if skipped:
+        print(f"Skipping {', '.join(skipped)}: run `make peers` first.", file=sys.stderr)
+        missing = [cell for cell in missing if cell.method not in skipped]
+        cells = [cell for cell in cells if cell.method not in skipped or cell in known]
+    experiment.check_ready(missing)
     n_computed = compute(
         cells,
         results,

@@ -79,15 +79,21 @@ class Experiment:
 
     def check_ready(self, cells: Sequence[Cell]) -> None:
         """Raise an error if the cells need an environment, a package or data that is missing."""
-        methods = dict.fromkeys(cell.method for cell in cells)
-        external = [name for name in methods if name in PEERS and PEERS[name].is_external]
-        if external and not peers_python().exists():
+        if external := without_interpreter(cells):
             raise ExperimentError(
                 f"{', '.join(external)} need the interpreter {peers_python()}, which does not "
                 "exist. Run `make peers`, set BOOSTMETRIC_PEERS to another interpreter with "
                 "metric-learn and mlpack, or select other methods with --methods."
             )
         self.check(cells)
+
+
+def without_interpreter(cells: Sequence[Cell]) -> list[str]:
+    """The methods of cells that need an interpreter that does not exist."""
+    if peers_python().exists():
+        return []
+    methods = dict.fromkeys(cell.method for cell in cells)
+    return [name for name in methods if name in PEERS and PEERS[name].is_external]
 
 
 def cache_folder() -> Path:
