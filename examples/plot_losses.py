@@ -35,7 +35,7 @@ def gaps(name, solver, max_iter):
         Hinge(nu=0.3) if hinge else name,
         solver=solver,
         alpha=1e-7 if hinge else 0.01,
-        directions_per_step=1 if solver == "stagewise" else "auto",
+        directions_per_step=1 if hinge or solver == "stagewise" else "auto",
         tol=1e-9,
         max_iter=max_iter,
         callback=record,
